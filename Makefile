@@ -1,0 +1,25 @@
+# `make train` and `make test` each do all the set-up they need by themselves.
+PYTHON ?= python3
+BIN = .venv/bin
+
+.PHONY: train test lint slow
+
+train: .venv/ready
+	$(BIN)/python train.py
+
+test: lint
+	$(BIN)/pytest -m "not slow and not gpu"
+
+slow: .venv/ready
+	$(BIN)/pytest -m slow
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@

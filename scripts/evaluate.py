@@ -1,0 +1,40 @@
+"""Score a run on its test sets: `python scripts/evaluate.py run=outputs/…`.
+
+The numbers equal those that training printed. Arguments are `key=value`: `run` (a run folder), `checkpoint` (a file in
+its checkpoints/; default best.ckpt), `split` (`test` or `validation`), `source` and `reference` (files to score
+instead), `data` and `data.<setting>` (another data set of conf/data, with the run's tokenizer),
+`decode.<setting>` (such as `decode.beam_size=5`), `output` (a file for the hypotheses).
+"""
+
+import sys
+from pathlib import Path
+
+from crosslight.config.arguments import script_arguments
+from crosslight.errors import CrosslightError
+
+KEYS = {"run": str, "checkpoint": str, "split": str, "source": str, "reference": str, "data": str, "output": str}
+
+
+def main() -> None:
+    arguments = script_arguments(__doc__, KEYS, needed=["run"])
+    from crosslight.app import score_table
+    from crosslight.data.lines import write_lines
+    from crosslight.inference import evaluate, load_run, test_sets
+
+    run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
+    split = "test" if "source" in arguments else arguments.get("split", "test")
+    table = {}
+    for name, pairs in test_sets(run.config, arguments).items():
+        result = evaluate(run, pairs)
+        table[name] = {metric: score._asdict() for metric, score in sorted(result.scores.items())}
+        if "output" in arguments:
+            write_lines(Path(arguments["output"]), result.hypotheses)
+    print(score_table({split: table}))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except CrosslightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,35 @@
+"""Translate standard input, line by line: `python scripts/translate.py run=outputs/… < in.txt > out.txt`.
+
+One line out for each line in, in order; nothing but translations on standard output. Arguments are `key=value`:
+`run` (a run folder), `checkpoint` (a file in its checkpoints/; default best.ckpt), `decode.<setting>` (such as
+`decode.beam_size=5`), `lines` (how many lines are translated at a time, default 2000).
+"""
+
+import sys
+from itertools import islice
+
+from crosslight.config.arguments import script_arguments
+from crosslight.errors import CrosslightError
+
+
+def main() -> None:
+    arguments = script_arguments(__doc__, {"run": str, "checkpoint": str, "lines": int}, needed=["run"])
+    from crosslight.data.lines import decode_lines
+    from crosslight.inference import load_run, translate
+
+    run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
+    first = 1
+    while block := list(islice(sys.stdin.buffer, arguments.get("lines", 2000))):
+        lines = decode_lines(b"".join(block), f"standard input, from line {first}")
+        for text in translate(run, lines):
+            sys.stdout.buffer.write(text.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+        sys.stdout.buffer.flush()
+        first += len(lines)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except CrosslightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

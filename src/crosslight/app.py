@@ -1,0 +1,281 @@
+"""A run from its config to its record: prepare the data, train, test the best checkpoint, write everything down.
+
+`python -m crosslight.app FOLDER` is one of the further processes of a run that `train` has started.
+"""
+
+import logging
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from crosslight import build
+from crosslight.build import Config
+from crosslight.data.cleaning import EncodedPairs, clean, encode_pairs
+from crosslight.errors import CrosslightError, ExpectationError, RunError
+from crosslight.metrics.translation import Score, check_target_language
+from crosslight.models.encoder_decoder import parameters_by_part
+from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
+from crosslight.runs.folder import RunFolder, write_atomically
+from crosslight.runs.launch import other_ranks, rank
+from crosslight.runs.record import Record, environment, now
+from crosslight.runs.trainer import TrainerRecipe
+from crosslight.tokenizers.base import Tokenizers
+from crosslight.tokenizers.load import load_tokenizers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The data of a run as token ids."""
+
+    tokenizers: Tokenizers
+    train: EncodedPairs
+    validation: EncodedPairs
+    tests: dict[str, EncodedPairs]
+    left_out: dict[str, int]
+
+
+def train(config: Config, folder: RunFolder) -> Record:
+    """Train, or go on training, in a folder. Raises an ExpectationError if the recipe's mark is missed."""
+    build.check(config)
+    check_target_language(config["data"]["target_lang"])
+    record = Record(folder.record)
+    record.update(name=config["name"], status="running", started=now(), **environment())
+    try:
+        recipe = build.build_trainer_recipe(config)
+        write_atomically(folder.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
+        prepared = prepare(config, folder)
+        with other_ranks(folder, recipe.processes):
+            _fit_and_test(config, folder, recipe, prepared, record)
+        record.update(status="finished", finished=now())
+    except (KeyboardInterrupt, SystemExit):
+        record.update(status="interrupted", finished=now())
+        raise
+    except BaseException as error:
+        record.update(status="failed", finished=now(), error=f"{type(error).__name__}: {error}")
+        raise
+    log.info("\n%s", score_table(record.content["scores"]))
+    _judge(config, record)
+    return record
+
+
+def prepare(config: Config, folder: RunFolder) -> Prepared:
+    """Load the pairs, train or restore the tokenizers, encode. The run's own tokenizer, once written, is used again."""
+    corpus = build.build_corpus(config)
+    pairs, validation, tests = corpus.training_pairs(), corpus.validation_pairs(), corpus.test_pairs()
+    if (folder.tokenizer / "tokenizer.json").is_file():
+        tokenizers = load_tokenizers(folder.tokenizer)
+    else:
+        log.info("tokenizer: learning from %d pairs", len(pairs))
+        tokenizers = build.build_tokenizer_recipe(config).fit(pairs.source, pairs.target)
+        tokenizers.save(folder.tokenizer)
+    train_data, left_out = clean(encode_pairs(pairs, tokenizers), corpus.max_len)
+    log.info(
+        "data: %d training pairs (%s left out), %d for validation, test sets: %s",
+        len(train_data),
+        ", ".join(f"{count} {reason}" for reason, count in left_out.items()),
+        len(validation),
+        ", ".join(f"{name} ({len(test)})" for name, test in tests.items()) or "none",
+    )
+    return Prepared(
+        tokenizers,
+        train_data,
+        encode_pairs(validation, tokenizers),
+        {name: encode_pairs(test, tokenizers) for name, test in tests.items()},
+        left_out,
+    )
+
+
+def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prepared: Prepared, record: Record) -> None:
+    """What every process of a run does."""
+    from lightning.pytorch import seed_everything
+
+    from crosslight.data.module import TranslationData
+
+    _quiet()
+    seed_everything(config["seed"], verbose=False)
+    tokenizers = prepared.tokenizers
+    model = build.build_model(config, tokenizers)
+    parts = parameters_by_part(model)
+    log.info("model: %s parameters (%s)", f"{sum(parts.values()):,}", ", ".join(f"{k} {v:,}" for k, v in parts.items()))
+    task = build.build_task(
+        config,
+        model=model,
+        search=build.build_search(config),
+        tokenizers=tokenizers,
+        recipe=recipe,
+        test_names=list(prepared.tests),
+    )
+    task.checkpoint_facts = {"tokenizer_sha256": tokenizers.content_hash, "config": dict(config)}
+    corpus = config["data"]
+    data = TranslationData(
+        train=prepared.train,
+        validation=prepared.validation,
+        tests=prepared.tests,
+        tokenizers=tokenizers,
+        max_tokens=corpus["max_tokens"],
+        eval_max_tokens=corpus["eval_max_tokens"],
+        num_workers=corpus["num_workers"],
+        seed=config["seed"],
+        virtual_ranks=recipe.total_virtual_ranks,
+        accumulate=recipe.accumulate,
+    )
+    checkpoint, update = _resume_point(folder, tokenizers)
+    loggers = build.build_loggers(config, folder.path, purge_step=update) if rank() == 0 else []
+    trainer = recipe.build(folder, build.build_callbacks(config, recipe), loggers)
+    start = time.monotonic()
+    trainer.fit(task, data, ckpt_path=checkpoint)
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    _record_training(record, config, folder, prepared, trainer, parts, time.monotonic() - start)
+    weights = load_checkpoint(folder.best)
+    model.load_state_dict(model_weights(weights))
+    if prepared.tests:
+        trainer.test(task, data, verbose=False)
+    _record_scores(record, folder, prepared, task, weights)
+    _log_hyperparameters(config, record, loggers)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _resume_point(folder: RunFolder, tokenizers: Tokenizers) -> tuple[Path | None, int]:
+    """The newest checkpoint of the folder, if there is one, and after which update it was saved."""
+    saved = folder.updates_saved()
+    if not saved:
+        return None, 0
+    checkpoint = load_checkpoint(saved[-1])
+    if checkpoint["crosslight"]["tokenizer_sha256"] != tokenizers.content_hash:
+        raise RunError(f"{saved[-1]}: the tokenizer in {folder.tokenizer} does not match this checkpoint")
+    log.info("resuming from %s", saved[-1])
+    return saved[-1], checkpoint["global_step"]
+
+
+def _record_training(
+    record: Record,
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    trainer: Any,
+    parts: dict[str, int],
+    seconds: float,
+) -> None:
+    from crosslight.callbacks.progress import Progress
+
+    progress = next((c for c in trainer.callbacks if isinstance(c, Progress)), None)
+    trained = progress.training_seconds if progress else seconds
+    record.update(
+        updates=trainer.global_step,
+        epochs=trainer.current_epoch,
+        wall_seconds=round(record.content.get("wall_seconds", 0) + seconds, 2),
+        target_tokens=progress.tokens if progress else None,
+        target_tokens_per_second=round(progress.tokens / max(trained, 1e-9), 1) if progress else None,
+        parameters={"total": sum(parts.values()), **parts},
+        decode=config["decode"],
+        tokenizer_sha256=prepared.tokenizers.content_hash,
+        data={
+            "train": {
+                "name": prepared.train.pairs.name,
+                "pairs": len(prepared.train),
+                "sha256": prepared.train.pairs.content_hash,
+                "left_out": prepared.left_out,
+            },
+            "validation": _description(prepared.validation),
+            "test": {name: _description(test) for name, test in prepared.tests.items()},
+        },
+    )
+
+
+def _description(data: EncodedPairs) -> dict[str, Any]:
+    return {"name": data.pairs.name, "lines": len(data), "sha256": data.pairs.content_hash}
+
+
+def _record_scores(record: Record, folder: RunFolder, prepared: Prepared, task: Any, weights: dict[str, Any]) -> None:
+    from crosslight.data.lines import write_lines
+
+    if rank():
+        return
+    best = {"file": str(folder.best.relative_to(folder.path)), "sha256": file_hash(folder.best)}
+    record.update(checkpoint=best | {key: weights[key] for key in ("update", "monitor", "value")})
+    record.add_scores("validation", "validation", {k: Score(**v) for k, v in weights["scores"].items()})
+    folder.hypotheses.mkdir(exist_ok=True)
+    for name, result in task.test_results.items():
+        record.add_scores("test", name, result.scores)
+        write_lines(folder.hypotheses / f"{name}.txt", result.hypotheses)
+
+
+def _log_hyperparameters(config: Config, record: Record, loggers: list[Any]) -> None:
+    """The hyper-parameters with the final scores, for TensorBoard's HPARAMS page."""
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    final = {
+        f"final/{split}/{test_set}/{metric}": score["value"]
+        for split, sets in record.content.get("scores", {}).items()
+        for test_set, scores in sets.items()
+        for metric, score in scores.items()
+    }
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(dict(config), final)
+            logger.save()
+
+
+def score_table(scores: dict[str, Any]) -> str:
+    """The scores of a record as text, one line a number with its signature."""
+    rows = [
+        (f"{split} {test_set}", metric, f"{score['value']:.4f}" if metric == "loss" else f"{score['value']:.2f}", score)
+        for split, sets in scores.items()
+        for test_set, metrics in sets.items()
+        for metric, score in metrics.items()
+    ]
+    width = max((len(row[0]) for row in rows), default=0)
+    return "\n".join(f"{r[0]:{width}}  {r[1]:11}  {r[2]:>8}  {r[3]['signature']}" for r in rows)
+
+
+def _judge(config: Config, record: Record) -> None:
+    """Print what the recipe promises beside what came out, and raise if it is less."""
+    for metric, promised in (config["expect"] or {}).items():
+        for test_set, scores in record.content["scores"].get("test", {}).items():
+            value = scores[metric]["value"]
+            log.info("%s on %s: %.1f %%, expected %.1f %%", metric, test_set, value, promised)
+            if value < promised:
+                raise ExpectationError(
+                    f"{metric} on {test_set} is {value:.1f} %, but this recipe should reach {promised:.1f} % "
+                    f"(after {record.content['updates']} updates; expect=null turns the check off)"
+                )
+
+
+def _quiet() -> None:
+    """Lightning's and torch's messages that a user can do nothing about."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for text in (
+        ".*does not have many workers.*",
+        ".*recommended to use .*sync_dist=True.*",
+        ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",
+        ".*number of training batches .* is smaller than the logging interval.*",
+        ".*GPU available but not used.*",
+        ".*loaded checkpoint .* mid-epoch.*",
+    ):
+        warnings.filterwarnings("ignore", text)
+
+
+def _join(folder: RunFolder) -> None:
+    """Take part in a run as a rank above 0: everything but writing."""
+    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    logging.basicConfig(level=logging.WARNING, format=f"[rank {rank()}] %(message)s")
+    recipe = build.build_trainer_recipe(config)
+    record = Record(folder.record, writes=False)
+    _fit_and_test(config, folder, recipe, prepare(config, folder), record)
+
+
+if __name__ == "__main__":
+    try:
+        _join(RunFolder(sys.argv[1]))
+    except CrosslightError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,111 @@
+"""From config nodes to objects, in dependency order: the only file that calls `instantiate`.
+
+Runtime values (vocabulary sizes, pad id) flow once, from the tokenizers to the rest.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from crosslight.config.check import check_config
+from crosslight.config.rules import check_rules
+from crosslight.data.corpus import Corpus
+from crosslight.decoding.protocols import Search
+from crosslight.runs.trainer import TrainerRecipe
+from crosslight.tasks.reduction import FastReduction, OrderedReduction
+from crosslight.tokenizers.base import TokenizerRecipe, Tokenizers
+
+Config = Mapping[str, Any]
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The config as plain data, all interpolations resolved."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def check(config: Config, *, trusted_only: bool = False) -> None:
+    """All that can be found wrong in a config without touching data. Raises a ConfigError."""
+    check_config(config, trusted_only=trusted_only)
+    check_rules(config)
+    build_trainer_recipe(config)
+    build_search(config)
+    make(config["scheduler"])
+
+
+def make(node: Config, **runtime: Any) -> Any:
+    """The object that a node describes, with runtime values filled in.
+
+    They go to the constructor directly: through `instantiate` they would be copied.
+    """
+    if not runtime:
+        return instantiate(dict(node), _convert_="all")
+    return instantiate({**node, "_partial_": True}, _convert_="all")(**runtime)
+
+
+def build_corpus(config: Config) -> Corpus:
+    return make(config["data"])
+
+
+def build_tokenizer_recipe(config: Config) -> TokenizerRecipe:
+    return make(config["tokenizer"])
+
+
+def build_trainer_recipe(config: Config) -> TrainerRecipe:
+    return make(config["trainer"])
+
+
+def build_search(config: Config) -> Search:
+    return make(config["decode"])
+
+
+def build_model(config: Config, tokenizers: Tokenizers) -> Any:
+    """The model with fresh weights."""
+    return make(
+        config["model"],
+        source_vocab_size=tokenizers.source.vocab_size,
+        target_vocab_size=tokenizers.target.vocab_size,
+        pad_id=tokenizers.target.pad_id,
+    )
+
+
+def build_task(
+    config: Config, *, model: Any, search: Search, tokenizers: Tokenizers, recipe: TrainerRecipe, test_names: list[str]
+) -> Any:
+    """The LightningModule around a model."""
+    return make(
+        config["task"],
+        model=model,
+        search=search,
+        tokenizer=tokenizers.target,
+        target_lang=config["data"]["target_lang"],
+        test_names=test_names,
+        optimizer=make(config["optimizer"]),
+        schedule=make(config["scheduler"]),
+        reduction=OrderedReduction(recipe.accumulate) if recipe.ordered else FastReduction(),
+        clip=recipe.gradient_clip_val,
+        seed=config["seed"],
+    )
+
+
+def build_callbacks(config: Config, recipe: TrainerRecipe) -> list[Any]:
+    """The configured callbacks; the limits of the training come first."""
+    from crosslight.callbacks.stopping import StopAt
+
+    stop = StopAt(max_steps=recipe.max_steps, max_epochs=recipe.max_epochs, max_time=recipe.max_time)
+    return [stop, *(make(node) for node in (config["callbacks"] or {}).values() if node)]
+
+
+def build_loggers(config: Config, folder: Path, purge_step: int | None) -> list[Any]:
+    """The configured loggers, all writing below the run folder."""
+    loggers = []
+    for kind, node in (config["logger"] or {}).items():
+        runtime = {"save_dir": str(folder), "name": kind, "version": ""}
+        if kind == "tensorboard":
+            runtime["purge_step"] = purge_step  # type: ignore[assignment]
+        loggers.append(make(node, **runtime))
+    return loggers

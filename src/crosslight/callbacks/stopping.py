@@ -1,0 +1,46 @@
+"""Ends training at a number of updates, of epochs, or after a time, with a last validation.
+
+Lightning's own `max_steps` would make a resume from the end of an epoch go wrong (docs/decisions/one-update.md).
+"""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+
+from crosslight.errors import ConfigError
+from crosslight.tasks.base import gather_objects
+
+
+class StopAt(Callback):
+    """Whichever limit comes first; `max_time` is "DD:HH:MM:SS" of training in this process."""
+
+    def __init__(self, *, max_steps: int, max_epochs: int | None, max_time: str | None) -> None:
+        self.max_steps, self.max_epochs = max_steps, max_epochs
+        self.seconds = None if max_time is None else _seconds(max_time)
+        self.start = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.start = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        epoch_ends = trainer.is_last_batch and self.max_epochs is not None
+        late = self.seconds is not None and gather_objects(time.monotonic() - self.start)[0] >= self.seconds
+        if (
+            trainer.global_step >= self.max_steps
+            or (epoch_ends and trainer.current_epoch + 1 >= (self.max_epochs or 0))
+            or late
+        ):
+            trainer.should_stop = True
+
+
+def _seconds(text: str) -> float:
+    try:
+        days, hours, minutes, seconds = (int(part) for part in text.split(":"))
+    except ValueError as error:
+        raise ConfigError(f'trainer.max_time: {text!r} is not "DD:HH:MM:SS", such as "00:02:30:00"') from error
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()

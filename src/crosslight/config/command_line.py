@@ -1,0 +1,40 @@
+"""What the command line says, and what Hydra says of it, in words that help.
+
+A dotted override (`model.nheads=3`) is made a forced one (`++model.nheads=3`), so a misspelt key reaches the signature
+check, which knows the right one; Hydra would only say that the key is not in a struct.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from crosslight.config.check import nearest
+from crosslight.config.root import RunConfig
+
+DOTTED = re.compile(r"^(?!hydra\.)[a-z_]\w*(\.[\w-]+)+=")
+
+
+def forced(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `++` before every dotted override."""
+    return [f"++{argument}" if DOTTED.match(argument) else argument for argument in arguments]
+
+
+def explained(message: str, arguments: Sequence[str]) -> str:
+    """Hydra's complaint in one line, with the nearest right name if a name at the root is not known."""
+    known = [field.name for field in dataclasses.fields(RunConfig)] + ["experiment"]
+    for argument in arguments:
+        key = argument.partition("=")[0].lstrip("+~").partition("@")[0]
+        root = key.partition(".")[0].partition("/")[0]
+        if "=" in argument and root not in (*known, "hydra") and not argument.startswith("-"):
+            return f"{key}: there is no such setting{nearest(root, known)}"
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    hidden = (
+        "Set the env",
+        "To append",
+        "full_key",
+        "object_type",
+        "reference_type",
+        "Config search path",
+        "provider=",
+    )
+    return " ".join(line for line in lines if not line.startswith(hidden)).strip()

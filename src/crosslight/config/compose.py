@@ -1,0 +1,26 @@
+"""Compose `conf/` without Hydra's command line: for the scripts and the tests."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from crosslight.config.command_line import explained, forced
+from crosslight.config.root import register
+from crosslight.errors import ConfigError
+
+CONF = Path(__file__).parents[3] / "conf"
+
+
+def compose(overrides: Sequence[str], config_name: str = "train") -> DictConfig:
+    """The config that `python train.py <overrides>` would run. Raises a ConfigError in our words."""
+    register()
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            return hydra_compose(config_name, overrides=forced(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explained(str(error), overrides)) from error

@@ -1,0 +1,28 @@
+"""How hypotheses of different length are compared, and how long they may get."""
+
+import torch
+
+from crosslight.shapes import Int, Tensor
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """The divisor `((5 + length) / 6) ** alpha` of Wu et al. 2016, equation 14.
+
+    `length` counts generated tokens, EOS included and BOS not. An alpha of 0 leaves scores as they are.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+def max_lengths(
+    source_lengths: Int[Tensor, " row"], factor: float, extra: int, limit: int | None
+) -> Int[Tensor, " row"]:
+    """`factor * source_length + extra` tokens, EOS included, at least 1 and never above `limit` positions."""
+    lengths = (source_lengths * factor + extra).long().clamp(min=1)
+    return lengths if limit is None else lengths.clamp(max=limit)
+
+
+def only(token: int, logits: Tensor) -> Tensor:
+    """Log-probabilities with every token but one forbidden."""
+    forced = torch.full_like(logits, -torch.inf)
+    forced[..., token] = logits[..., token]
+    return forced

@@ -1,0 +1,140 @@
+"""Use a trained run: load it from its folder, translate lines, score test sets. Needs no Lightning."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from crosslight import build
+from crosslight.config.check import check_config
+from crosslight.config.compose import compose
+from crosslight.data.batching import plan_evaluation
+from crosslight.data.cleaning import encode_pairs
+from crosslight.data.collate import pad
+from crosslight.data.corpus import Pairs
+from crosslight.data.lines import read_lines
+from crosslight.data.loaders import evaluation_loader
+from crosslight.decoding.protocols import Search
+from crosslight.errors import ConfigError, RunError
+from crosslight.losses import LabelSmoothedCrossEntropy
+from crosslight.runs.checkpoints import load_checkpoint, model_weights
+from crosslight.runs.folder import RunFolder
+from crosslight.tasks.evaluation import Evaluation, EvaluationResult, translate_state
+from crosslight.tokenizers.base import Tokenizers
+from crosslight.tokenizers.load import load_tokenizers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A model with everything it needs to translate."""
+
+    config: dict[str, Any]
+    model: Any
+    tokenizers: Tokenizers
+    search: Search
+    device: torch.device
+    precision: Callable[[], AbstractContextManager[Any]]
+
+
+def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any] | None = None) -> TrainedRun:
+    """The best checkpoint of a run folder (or another file in its `checkpoints/`), ready on the best device.
+
+    `decode` changes the search's settings. The classes that the folder names must be ours, torch's or Lightning's.
+    """
+    folder = RunFolder.existing(path)
+    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    config["decode"] = {**config["decode"], **(decode or {})}
+    build.check(config, trusted_only=True)
+    file = folder.checkpoints / checkpoint if checkpoint else folder.best
+    content = load_checkpoint(file)
+    tokenizers = load_tokenizers(folder.tokenizer)
+    if content["crosslight"]["tokenizer_sha256"] != tokenizers.content_hash:
+        raise RunError(f"{file}: the tokenizer in {folder.tokenizer} does not match this checkpoint")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build.build_model(config, tokenizers)
+    model.load_state_dict(model_weights(content))
+    recipe = build.build_trainer_recipe(config)
+    half = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(str(recipe.precision))
+
+    def precision() -> AbstractContextManager[Any]:
+        return nullcontext() if half is None else torch.autocast(device.type, dtype=half)
+
+    return TrainedRun(config, model.to(device).eval(), tokenizers, build.build_search(config), device, precision)
+
+
+def evaluate(run: TrainedRun, pairs: Pairs) -> EvaluationResult:
+    """The scores of a test set, computed as training computed them: same batches, search, precision, scorer."""
+    tokenizer = run.tokenizers.target
+    loss = LabelSmoothedCrossEntropy(0.0, tokenizer.pad_id)
+    evaluation = Evaluation(run.model, loss, run.search, tokenizer, run.config["data"]["target_lang"])
+    budget = run.config["data"]["eval_max_tokens"]
+    data = encode_pairs(pairs, run.tokenizers)
+    with run.precision():
+        for batch in evaluation_loader(data, run.tokenizers, max_tokens=budget):
+            evaluation.update(batch.to(run.device))
+    return evaluation.result()
+
+
+def test_sets(config: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Pairs]:
+    """What the arguments of `scripts/evaluate.py` ask to score, by name: two files, or a split of a data set.
+
+    Without `data=…` that is the run's own data set; `data.x=…` changes its settings.
+    """
+    if "source" in arguments or "reference" in arguments:
+        files = {key: arguments.get(key) for key in ("source", "reference")}
+        if None in files.values():
+            raise ConfigError("source, reference: give both files or neither")
+        pairs = Pairs(str(files), read_lines(str(files["source"])), read_lines(str(files["reference"])))
+        return {Path(str(files["source"])).name: pairs}
+    node = compose([f"data={arguments['data']}"]).data if "data" in arguments else OmegaConf.create(config["data"])
+    values = OmegaConf.from_dotlist([f"{key}={value}" for key, value in arguments["data.values"].items()])
+    chosen = {"data": build.plain(OmegaConf.merge(node, values))}  # type: ignore[arg-type]
+    check_config(chosen, trusted_only=True)
+    corpus = build.build_corpus(chosen)
+    split = arguments.get("split", "test")
+    if split not in ("test", "validation"):
+        raise ConfigError(f"split: {split!r} is neither test nor validation")
+    sets = corpus.test_pairs() if split == "test" else {"validation": corpus.validation_pairs()}
+    if not sets:
+        raise ConfigError("data: this data set has no test set; give source=FILE reference=FILE")
+    return sets
+
+
+def translate(run: TrainedRun, lines: Sequence[str]) -> list[str]:
+    """One translation for each line, in order. A line without any piece gets an empty one, without asking the model.
+
+    A source longer than the model's positions is cut on the right, with a warning that names the line.
+    """
+    translations = [""] * len(lines)
+    for numbers, texts in _batches(run, lines):
+        for number, text in zip(numbers, texts, strict=True):
+            translations[number] = text
+    return translations
+
+
+def _batches(run: TrainedRun, lines: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
+    source, target = run.tokenizers.source, run.tokenizers.target
+    limit = run.model.max_positions
+    encoded = []
+    for number, ids in enumerate(source.encode_batch(lines)):
+        if limit is not None and len(ids) + 1 > limit:
+            log.warning("line %d: cut from %d pieces to the model's %d", number + 1, len(ids), limit - 1)
+            ids = ids[: limit - 1]
+        encoded.append([*ids, source.eos_id])
+    lengths = np.array([len(ids) for ids in encoded], np.int64)
+    written = np.flatnonzero(lengths > 1)
+    for chosen in plan_evaluation(lengths[written], run.config["data"]["eval_max_tokens"]):
+        rows = written[chosen]
+        batch = pad([encoded[i] for i in rows], source.pad_id).to(run.device)
+        with torch.no_grad(), run.precision():
+            found = translate_state(run.model, run.model.encode(batch), run.search, target)
+        yield rows.tolist(), target.decode_batch([hypotheses[0].ids for hypotheses in found])

@@ -1,0 +1,133 @@
+"""The encoder-decoder Transformer of Vaswani et al. 2017, with the choices that later work added."""
+
+from typing import Literal, Protocol
+
+from torch import nn
+
+from crosslight.errors import ConfigError
+from crosslight.nn.decoder import Decoder, DecoderLayer
+from crosslight.nn.decoder_state import DecoderState
+from crosslight.nn.embedding import Embedding
+from crosslight.nn.encoder import Encoder, EncoderLayer
+from crosslight.nn.initialization import initialize
+from crosslight.nn.masks import causal_mask, padding_mask, window_mask
+from crosslight.nn.positions import Positions
+from crosslight.nn.residual import ResidualKind
+from crosslight.shapes import Bool, Float, Int, Tensor
+
+
+class PositionsKind(Protocol):
+    """Makes the positions for a stack: a Positions class, or one with its own options filled in."""
+
+    def __call__(self, *, d_model: int, head_dim: int) -> Positions: ...
+
+
+class EncoderDecoder(nn.Module):
+    """Reads a source, writes a target; every decoder layer attends to the final output of the encoder.
+
+    `tie` shares embedding tables: `none`; `target_output` (target embedding and output layer); `all` (the source
+    embedding too, which needs one vocabulary for both sides). `encoder_window=w` lets source position i attend to j
+    only if `|i - j| <= w`. Padding is never attended to.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        d_ff: int,
+        num_heads: int,
+        num_encoder_layers: int,
+        num_decoder_layers: int,
+        activation: str,
+        dropout: float,
+        attention_dropout: float,
+        activation_dropout: float,
+        tie: Literal["none", "target_output", "all"],
+        encoder_window: int | None,
+        positions: PositionsKind,
+        residual: ResidualKind,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        pad_id: int,
+    ) -> None:
+        super().__init__()
+        if tie == "all" and source_vocab_size != target_vocab_size:
+            raise ConfigError(
+                f"model.tie: 'all' needs one vocabulary for both sides, but the source has {source_vocab_size} pieces "
+                f"and the target {target_vocab_size}; use tokenizer.joint=true or model.tie=target_output"
+            )
+        self.pad_id, self.encoder_window = pad_id, encoder_window
+
+        def stack_positions() -> Positions:
+            return positions(d_model=d_model, head_dim=d_model // max(num_heads, 1))
+
+        layer = {
+            "activation": activation,
+            "residual": residual,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+        }
+        source_positions, target_positions = stack_positions(), stack_positions()
+        self.max_positions = source_positions.limit
+        self.source_embedding = Embedding(source_vocab_size, d_model, positions=source_positions, dropout=dropout)
+        self.target_embedding = Embedding(target_vocab_size, d_model, positions=target_positions, dropout=dropout)
+        self.encoder = Encoder(
+            [
+                EncoderLayer(d_model, num_heads, d_ff, positions=source_positions, **layer)  # type: ignore[arg-type]
+                for _ in range(num_encoder_layers)
+            ],
+            residual(d_model, dropout).after_stack(),
+        )
+        self.decoder = Decoder(
+            [
+                DecoderLayer(d_model, num_heads, d_ff, positions=target_positions, **layer)  # type: ignore[arg-type]
+                for _ in range(num_decoder_layers)
+            ],
+            residual(d_model, dropout).after_stack(),
+        )
+        self.output = nn.Linear(d_model, target_vocab_size, bias=False)
+        initialize(self)
+        if tie == "none":
+            nn.init.normal_(self.output.weight, std=d_model**-0.5)
+        else:
+            self.output.weight = self.target_embedding.table.weight
+        if tie == "all":
+            self.source_embedding.table.weight = self.target_embedding.table.weight
+
+    def encode(self, source: Int[Tensor, "batch source"]) -> DecoderState:
+        """Run the encoder; the state holds each decoder layer's keys and values of its final output."""
+        source_mask = padding_mask(source, self.pad_id)
+        memory = self.encoder(self.source_embedding(source), self._encoder_mask(source_mask))
+        return DecoderState(self.decoder.start(memory), source_mask)
+
+    def decode(
+        self, tokens: Int[Tensor, "row query"], state: DecoderState
+    ) -> tuple[Float[Tensor, "row query vocab"], DecoderState]:
+        """Logits of the token after each of `tokens`, which follow those that `state` has seen, and the next state."""
+        past, query = state.length, tokens.shape[1]
+        x = self.target_embedding(tokens, past)
+        x, layers = self.decoder(x, state.layers, causal_mask(query, past, tokens.device), state.source_mask, past)
+        return self.output(x), DecoderState(layers, state.source_mask, past + query)
+
+    def forward(
+        self, source: Int[Tensor, "batch source"], target_in: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "batch target vocab"]:
+        """Teacher forcing: the one-step case of `encode` and `decode`."""
+        return self.decode(target_in, self.encode(source))[0]
+
+    def _encoder_mask(self, source_mask: Bool[Tensor, "batch 1 1 source"]) -> Bool[Tensor, "batch 1 _ source"]:
+        if self.encoder_window is None:
+            return source_mask
+        return source_mask & window_mask(source_mask.shape[-1], self.encoder_window, source_mask.device)
+
+
+def parameters_by_part(model: EncoderDecoder) -> dict[str, int]:
+    """How many parameters each part of the model has; a shared table is counted once, where it is met first."""
+    seen: set[int] = set()
+    counts = {}
+    for name, part in model.named_children():
+        own = [p for p in part.parameters() if id(p) not in seen]
+        seen.update(id(p) for p in own)
+        counts[name] = sum(p.numel() for p in own)
+    return counts

@@ -1,0 +1,114 @@
+"""Scaled dot-product attention and its multi-head form (Vaswani et al. 2017, section 3.2).
+
+Attention knows nothing of caches: it takes the queries' input and ready-made keys and values. Self- and
+cross-attention are the same class; they differ in where the keys come from and in their positions.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from crosslight.errors import ConfigError
+from crosslight.nn.positions import Positions
+from crosslight.shapes import Bool, Float, Tensor
+
+
+def attention_scores(
+    query: Float[Tensor, "*batch query head_dim"], key: Float[Tensor, "*batch key head_dim"], scale: float
+) -> Float[Tensor, "*batch query key"]:
+    """`query · keyᵀ * scale`, before the softmax."""
+    return (query * scale) @ key.transpose(-2, -1)
+
+
+def attention_weights(
+    scores: Float[Tensor, "*batch query key"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*batch query key"]:
+    """The softmax of the scores over the keys that the mask allows; all zeros where it allows none.
+
+    Masked scores become the smallest finite number of their type, so a row without any key stays finite, in the
+    gradient too; its weights are then set to zero.
+    """
+    if mask is None:
+        return scores.softmax(dim=-1)
+    weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
+    return weights * mask.any(dim=-1, keepdim=True)
+
+
+def attend(
+    query: Float[Tensor, "*batch query head_dim"],
+    key: Float[Tensor, "*batch key head_dim"],
+    value: Float[Tensor, "*batch key head_dim"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "*batch query head_dim"]:
+    """The values averaged with the attention weights. `scale` defaults to `head_dim ** -0.5`.
+
+    On a GPU the fused kernel does it; on a CPU plain products are faster for sentences.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if query.is_cuda:
+        return functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
+    weights = attention_weights(attention_scores(query, key, scale), mask)
+    return functional.dropout(weights, dropout, training=dropout > 0) @ value
+
+
+class MultiHeadAttention(nn.Module):
+    """`num_heads` attentions side by side, each on `d_model / num_heads` dimensions, and an output projection."""
+
+    def __init__(self, d_model: int, num_heads: int, *, dropout: float, positions: Positions | None = None) -> None:
+        super().__init__()
+        if num_heads < 1 or d_model % num_heads:
+            divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
+            near = sorted(divisors, key=lambda n: abs(n - num_heads))[:2]
+            raise ConfigError(
+                f"model.num_heads: {num_heads} does not divide model.d_model={d_model}; "
+                f"divisors near it are {' and '.join(map(str, sorted(near)))}"
+            )
+        self.num_heads, self.head_dim, self.dropout = num_heads, d_model // num_heads, dropout
+        self.positions = positions or Positions()
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def _split(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch head length head_dim"]:
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+    def project(
+        self, x: Float[Tensor, "batch key d_model"], offset: int = 0
+    ) -> tuple[Float[Tensor, "batch head key head_dim"], Float[Tensor, "batch head key head_dim"]]:
+        """Keys and values for the positions `offset`, `offset + 1`, …."""
+        return self.positions.rotate(self._split(self.key(x)), offset), self._split(self.value(x))
+
+    def queries(
+        self, x: Float[Tensor, "batch query d_model"], offset: int = 0
+    ) -> Float[Tensor, "batch head query head_dim"]:
+        """Queries for the positions `offset`, `offset + 1`, …."""
+        return self.positions.rotate(self._split(self.query(x)), offset)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        key: Float[Tensor, "batch head key head_dim"],
+        value: Float[Tensor, "batch head key head_dim"],
+        mask: Bool[Tensor, "..."] | None,
+        offset: int = 0,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """What each query position gathers from keys and values that `project` made."""
+        dropout = self.dropout if self.training else 0.0
+        heads = attend(self.queries(x, offset), key, value, mask, dropout=dropout)
+        return self.output(heads.transpose(1, 2).flatten(2))
+
+    def weights(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        key: Float[Tensor, "batch head key head_dim"],
+        mask: Bool[Tensor, "..."] | None,
+        offset: int = 0,
+    ) -> Float[Tensor, "batch head query key"]:
+        """The attention weights of `forward`, without dropout: for pictures."""
+        return attention_weights(attention_scores(self.queries(x, offset), key, 1 / math.sqrt(self.head_dim)), mask)

@@ -1,0 +1,82 @@
+"""The decoder: causal self-attention, cross-attention to the final encoder output, feed-forward, N times."""
+
+from torch import nn
+
+from crosslight.nn.attention import MultiHeadAttention
+from crosslight.nn.decoder_state import LayerState
+from crosslight.nn.feed_forward import feed_forward
+from crosslight.nn.positions import Positions
+from crosslight.nn.residual import ResidualKind
+from crosslight.shapes import Bool, Float, Tensor
+
+
+class DecoderLayer(nn.Module):
+    """One layer. The keys and values it attends to, of the source and of earlier steps, arrive in its state."""
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        *,
+        activation: str,
+        residual: ResidualKind,
+        positions: Positions | None,
+        dropout: float,
+        attention_dropout: float,
+        activation_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.around_self = residual(d_model, dropout)
+        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, positions=positions)
+        self.around_cross = residual(d_model, dropout)
+        self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
+        self.around_feed = residual(d_model, dropout)
+        self.feed_forward = feed_forward(d_model, d_ff, activation, activation_dropout)
+
+    def start(self, memory: Float[Tensor, "batch source d_model"]) -> LayerState:
+        """The state before the first target token: the memory projected to keys and values, once per sentence."""
+        return LayerState(self.cross_attention.project(memory))
+
+    def forward(
+        self,
+        x: Float[Tensor, "row query d_model"],
+        state: LayerState,
+        target_mask: Bool[Tensor, "..."],
+        source_mask: Bool[Tensor, "..."],
+        offset: int,
+    ) -> tuple[Float[Tensor, "row query d_model"], LayerState]:
+        h = self.around_self.enter(x)
+        state = state.extend(self.self_attention.project(h, offset))
+        assert state.target is not None
+        x = self.around_self.leave(x, self.self_attention(h, *state.target, target_mask, offset))
+        h = self.around_cross.enter(x)
+        x = self.around_cross.leave(x, self.cross_attention(h, *state.source, source_mask))
+        return self.around_feed.leave(x, self.feed_forward(self.around_feed.enter(x))), state
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers."""
+
+    def __init__(self, layers: list[DecoderLayer], last: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.last = last
+
+    def start(self, memory: Float[Tensor, "batch source d_model"]) -> tuple[LayerState, ...]:
+        """Every layer's state before the first target token, all from the same final encoder output."""
+        return tuple(layer.start(memory) for layer in self.layers)  # type: ignore[operator, misc]
+
+    def forward(
+        self,
+        x: Float[Tensor, "row query d_model"],
+        states: tuple[LayerState, ...],
+        target_mask: Bool[Tensor, "..."],
+        source_mask: Bool[Tensor, "..."],
+        offset: int,
+    ) -> tuple[Float[Tensor, "row query d_model"], tuple[LayerState, ...]]:
+        new_states = []
+        for layer, state in zip(self.layers, states, strict=True):
+            x, state = layer(x, state, target_mask, source_mask, offset)
+            new_states.append(state)
+        return self.last(x), tuple(new_states)

@@ -1,0 +1,121 @@
+"""Where and how long a run trains: what `conf/trainer/*.yaml` describes, turned into a Lightning trainer.
+
+`max_steps`, `val_check_interval` and `log_every_n_steps` count optimizer updates.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from crosslight.errors import ConfigError
+from crosslight.runs.folder import RunFolder
+
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+@dataclass(kw_only=True)
+class TrainerRecipe:
+    """`devices` processes (or GPUs) on each of `num_nodes` machines.
+
+    `virtual_ranks` (null: the number of processes) times `accumulate` micro-batches make an update, on however many
+    processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
+    fast on GPUs unless `deterministic`. `max_time` is "DD:HH:MM:SS" or null.
+    """
+
+    accelerator: Literal["auto", "cpu", "gpu", "mps"]
+    devices: int | Literal["auto"]
+    num_nodes: int
+    strategy: Literal["auto", "ddp", "fsdp"]
+    reduction: Literal["auto", "ordered", "fast"]
+    precision: str | int
+    deterministic: bool
+    accumulate: int
+    virtual_ranks: int | None
+    max_steps: int
+    max_epochs: int | None
+    max_time: str | None
+    val_check_interval: int
+    log_every_n_steps: int
+    gradient_clip_val: float | None
+
+    def __post_init__(self) -> None:
+        self.precision = PRECISIONS.get(str(self.precision), str(self.precision))
+        if self.precision not in PRECISIONS.values():
+            raise ConfigError(f"trainer.precision: {self.precision!r} is not one of {', '.join(PRECISIONS)}")
+        if self.precision == "16-mixed" and not self.on_gpu:
+            raise ConfigError("trainer.precision: 16 needs a GPU; bf16 works on this processor")
+        for name in ("num_nodes", "accumulate", "max_steps", "val_check_interval", "log_every_n_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"trainer.{name}: {getattr(self, name)} is less than 1")
+        if self.total_virtual_ranks % self.total_processes:
+            raise ConfigError(
+                f"trainer.virtual_ranks: {self.virtual_ranks} cannot be shared equally by {self.total_processes} "
+                f"processes; take a multiple of {self.total_processes}"
+            )
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.accelerator == "gpu" or (self.accelerator == "auto" and torch.cuda.is_available())
+
+    @property
+    def processes(self) -> int:
+        """How many processes run on this machine."""
+        if self.devices == "auto":
+            return max(1, torch.cuda.device_count()) if self.on_gpu else 1
+        return self.devices
+
+    @property
+    def total_processes(self) -> int:
+        return self.processes * self.num_nodes
+
+    @property
+    def total_virtual_ranks(self) -> int:
+        return self.virtual_ranks or self.total_processes
+
+    @property
+    def ordered(self) -> bool:
+        if self.strategy == "fsdp":
+            return False
+        return self.reduction == "ordered" or (self.reduction == "auto" and (self.deterministic or not self.on_gpu))
+
+    def build(self, folder: RunFolder, callbacks: list[Any], loggers: list[Any]) -> Any:
+        """The Lightning trainer; it stops when a callback says so."""
+        import lightning.pytorch as lightning
+
+        from crosslight.runs.strategies import AtomicCheckpoints
+
+        return lightning.Trainer(
+            accelerator=self.accelerator,
+            devices=self.processes,
+            num_nodes=self.num_nodes,
+            strategy=self._strategy(),
+            precision=self.precision,  # type: ignore[arg-type]
+            deterministic=self.deterministic,
+            max_epochs=-1,
+            val_check_interval=self.val_check_interval,
+            check_val_every_n_epoch=None,
+            reload_dataloaders_every_n_epochs=1,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+            log_every_n_steps=self.log_every_n_steps,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder.path,
+            callbacks=callbacks,
+            logger=loggers,
+            plugins=[AtomicCheckpoints()],
+        )
+
+    def _strategy(self) -> Any:
+        if self.strategy == "fsdp":
+            from lightning.pytorch.strategies import ModelParallelStrategy
+
+            return ModelParallelStrategy(tensor_parallel_size=1, save_distributed_checkpoint=False)
+        if self.total_processes == 1:
+            return "auto"
+        from lightning.pytorch.strategies import DDPStrategy
+
+        from crosslight.runs.strategies import OrderedStrategy
+
+        return OrderedStrategy() if self.ordered else DDPStrategy(gradient_as_bucket_view=True)

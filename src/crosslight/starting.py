@@ -1,0 +1,44 @@
+"""From Hydra's job to a run: which config, which folder. Separate from train.py so that sweeps and tests share it."""
+
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from crosslight.app import train
+from crosslight.build import plain
+from crosslight.errors import ConfigError
+from crosslight.runs.folder import RunFolder
+
+
+def start(cfg: DictConfig) -> None:
+    """Train in Hydra's output folder, or go on in the folder that `resume` names, and print that folder last."""
+    hydra = HydraConfig.get()
+    folder = RunFolder(hydra.runtime.output_dir)
+    if cfg.resume:
+        folder = RunFolder.existing(cfg.resume)
+        cfg = resumed(folder, list(hydra.overrides.task))
+    train(plain(cfg), folder)
+    print(shown(folder.path), flush=True)
+
+
+def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
+    """The config of the run in `folder` with the command line's values on top.
+
+    Only values can change on the way; another group choice (`model=base`) would be another run.
+    """
+    cfg = OmegaConf.load(folder.config)
+    assert isinstance(cfg, DictConfig)
+    values = [override.lstrip("+") for override in overrides]
+    values = [value for value in values if not value.startswith("resume=")]
+    for value in values:
+        key = value.partition("=")[0]
+        if "." not in key and isinstance(OmegaConf.select(cfg, key), DictConfig):
+            raise ConfigError(f"{key}: a resumed run keeps its {key}; only values such as {key}.x=… can be changed")
+    return OmegaConf.merge(cfg, OmegaConf.from_dotlist(values))  # type: ignore[return-value]
+
+
+def shown(path: Path) -> Path:
+    """The path as a user would type it: relative if it lies below the working folder."""
+    absolute = path.absolute()
+    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
