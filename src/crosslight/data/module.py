@@ -45,12 +45,6 @@ class TranslationData(LightningDataModule):
 
     @property
     def _epoch(self) -> int:
-        """Epochs that are over."""
-        assert self.trainer is not None
-        return self.trainer.fit_loop.epoch_progress.current.completed
-
-    @property
-    def _epoch(self) -> int:
         """How many epochs are over."""
         assert self.trainer is not None
         return self.trainer.current_epoch

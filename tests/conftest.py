@@ -1,0 +1,23 @@
+"""Executes the shape annotations in all tests, and finds the shared data folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+hook = install_import_hook("crosslight", "beartype.beartype")
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with real data; where CROSSLIGHT_SHARED=required its absence is a failure."""
+    if SHARED.is_dir():
+        return SHARED
+    if os.environ.get("CROSSLIGHT_SHARED") == "required":
+        pytest.fail(f"CROSSLIGHT_SHARED=required, but {SHARED} is missing")
+    pytest.skip("no shared data folder")
+
