@@ -20,4 +20,3 @@ def shared() -> Path:
     if os.environ.get("CROSSLIGHT_SHARED") == "required":
         pytest.fail(f"CROSSLIGHT_SHARED=required, but {SHARED} is missing")
     pytest.skip("no shared data folder")
-

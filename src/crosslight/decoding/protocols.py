@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from crosslight.shapes import Int, Tensor
 
 
+@runtime_checkable
 class State(Protocol):
     """One row per hypothesis; `DecoderState` is one."""
 
@@ -32,6 +33,7 @@ class Hypothesis:
     score: float
 
 
+@runtime_checkable
 class Search(Protocol):
     """Finds translations for every row of a state."""
 

@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017, with the choices that later work added."""
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -16,6 +16,7 @@ from crosslight.nn.residual import ResidualKind
 from crosslight.shapes import Bool, Float, Int, Tensor
 
 
+@runtime_checkable
 class PositionsKind(Protocol):
     """Makes the positions for a stack: a Positions class, or one with its own options filled in."""
 

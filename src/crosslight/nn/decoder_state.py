@@ -9,17 +9,18 @@ import torch
 
 from crosslight.shapes import Bool, Float, Int, Tensor
 
-KeyValue = tuple[Float[Tensor, "row head key head_dim"], Float[Tensor, "row head key head_dim"]]
+SourceKeyValue = tuple[Float[Tensor, "row head source head_dim"], Float[Tensor, "row head source head_dim"]]
+TargetKeyValue = tuple[Float[Tensor, "row head target head_dim"], Float[Tensor, "row head target head_dim"]]
 
 
 @dataclass(frozen=True)
 class LayerState:
     """One decoder layer's keys and values: of the memory (`source`, fixed) and of the target so far (None at first)."""
 
-    source: KeyValue
-    target: KeyValue | None = None
+    source: SourceKeyValue
+    target: TargetKeyValue | None = None
 
-    def extend(self, new: KeyValue) -> "LayerState":
+    def extend(self, new: TargetKeyValue) -> "LayerState":
         """The state after more target positions, whose keys and values are `new`."""
         if self.target is None:
             return LayerState(self.source, new)
@@ -54,5 +55,5 @@ class DecoderState:
         return DecoderState(layers, self.source_mask.index_select(0, rows), self.length)
 
 
-def _select(pair: KeyValue, rows: Tensor) -> KeyValue:
+def _select(pair: tuple[Tensor, Tensor], rows: Int[Tensor, " new_row"]) -> tuple[Tensor, Tensor]:
     return pair[0].index_select(0, rows), pair[1].index_select(0, rows)

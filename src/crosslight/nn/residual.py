@@ -3,7 +3,7 @@
 A sublayer is wrapped as `residual.leave(x, sublayer(residual.enter(x)))`.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
@@ -55,6 +55,7 @@ class PreNorm(nn.Module):
 Residual = PostNorm | PreNorm
 
 
+@runtime_checkable
 class ResidualKind(Protocol):
     """Makes the residual connection around one sublayer: one of the classes above."""
 

@@ -1,11 +1,12 @@
 """Learning rates as pure functions of the update, counted from 1."""
 
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from crosslight.errors import ConfigError
 
 
+@runtime_checkable
 class Schedule(Protocol):
     """Gives the learning rate of an update; `peak` is `optimizer.lr`."""
 

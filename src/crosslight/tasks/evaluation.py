@@ -5,7 +5,7 @@ Needs no Lightning. Batches may come in any order and on any process; results ar
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -17,6 +17,7 @@ from crosslight.shapes import Float, Int, Tensor
 from crosslight.tokenizers.base import Tokenizer
 
 
+@runtime_checkable
 class Translator(Protocol):
     """A model that encodes sources and decodes targets step by step."""
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ MicroStep = Callable[[Batch], Tensor]
 """Forward and backward of the summed loss; returns the three sums `total, nll, count`."""
 
 
+@runtime_checkable
 class Reduction(Protocol):
     """Runs this process's micro-batches; afterwards `.grad` and the returned sums cover all processes."""
 

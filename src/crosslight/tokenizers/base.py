@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Turns a line of text into ids without BOS or EOS, and back into detokenised text."""
 
@@ -70,6 +71,7 @@ class Tokenizers:
         (folder / "tokenizer.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
+@runtime_checkable
 class TokenizerRecipe(Protocol):
     """A tokenizer before it has seen text: what `conf/tokenizer/*.yaml` describes."""
 
