@@ -5,40 +5,60 @@ import os
 import sys
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from crosslight.config.command_line import explained, forced
 from crosslight.config.root import register
-from crosslight.errors import CrosslightError, ExpectationError
+from crosslight.errors import ConfigError, CrosslightError, ExpectationError
+
+log = logging.getLogger("crosslight.train")
+failed_jobs: list[str] = []
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(cfg: DictConfig) -> None:
-    """One run; in a sweep, one job of it."""
+    """One run. In a sweep it is one job: if it fails, its log says why, and the sweep goes on."""
     from crosslight.starting import start
 
-    start(cfg)
+    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
+    try:
+        start(cfg)
+    except CrosslightError as error:
+        if not sweeping:
+            stop(error)
+        log.error("error: %s", error)
+        failed_jobs.append(f"{HydraConfig.get().runtime.output_dir}: {error}")
+    except Exception as error:
+        if not sweeping:
+            raise
+        log.exception("the job failed")
+        failed_jobs.append(f"{HydraConfig.get().runtime.output_dir}: {type(error).__name__}: {error}")
+
+
+def stop(error: Exception) -> None:
+    """End with one sentence: status 1 if a promised score was missed, 2 if the user can mend something."""
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(1 if isinstance(error, ExpectationError) else 2)
 
 
 if __name__ == "__main__":
-    os.environ["HYDRA_FULL_ERROR"] = (
-        "1"  # let errors through to us: we print one sentence, not Hydra's hint at this variable
-    )
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors through to us: we print one sentence, not a hint at this variable
     register()
     sys.argv[1:] = forced(sys.argv[1:])
     try:
         main()
-    except ExpectationError as error:
-        sys.exit(f"error: {error}")
-    except CrosslightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     except (HydraException, OmegaConfBaseException) as error:
-        print(f"error: {explained(str(error), sys.argv[1:])}", file=sys.stderr)
-        sys.exit(2)
+        stop(ConfigError(explained(str(error), sys.argv[1:])))
+    except CrosslightError as error:
+        stop(error)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
         logging.shutdown()
+    if failed_jobs:
+        print(f"{len(failed_jobs)} jobs of the sweep failed:", *failed_jobs, sep="\n  ", file=sys.stderr)
+        sys.exit(1)

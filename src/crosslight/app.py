@@ -22,7 +22,7 @@ from crosslight.metrics.translation import Score, check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
 from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder, write_atomically
-from crosslight.runs.launch import other_ranks, rank
+from crosslight.runs.launch import other_ranks, pinned_threads, rank
 from crosslight.runs.record import Record, environment, now
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tokenizers.base import Tokenizers
@@ -50,9 +50,11 @@ def train(config: Config, folder: RunFolder) -> Record:
     record.update(name=config["name"], status="running", started=now(), **environment())
     try:
         recipe = build.build_trainer_recipe(config)
+        # from now on part of the run: a resume on another number of processes makes the same updates
+        config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
         write_atomically(folder.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
         prepared = prepare(config, folder)
-        with other_ranks(folder, recipe.processes):
+        with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes):
             _fit_and_test(config, folder, recipe, prepared, record)
         record.update(status="finished", finished=now())
     except (KeyboardInterrupt, SystemExit):
@@ -172,6 +174,10 @@ def _record_training(
     trained = progress.training_seconds if progress else seconds
     record.update(
         updates=trainer.global_step,
+        processes=trainer.world_size,
+        virtual_ranks=trainer.datamodule.virtual_ranks,
+        threads=torch.get_num_threads(),
+        precision=str(trainer.precision),
         epochs=trainer.current_epoch,
         wall_seconds=round(record.content.get("wall_seconds", 0) + seconds, 2),
         target_tokens=progress.tokens if progress else None,
@@ -260,7 +266,7 @@ def _quiet() -> None:
         ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",
         ".*number of training batches .* is smaller than the logging interval.*",
         ".*GPU available but not used.*",
-        ".*loaded checkpoint .* mid-epoch.*",
+        ".*resuming from a checkpoint that ended before the epoch ended.*",  # our position is in the data module
     ):
         warnings.filterwarnings("ignore", text)
 
@@ -271,7 +277,8 @@ def _join(folder: RunFolder) -> None:
     logging.basicConfig(level=logging.WARNING, format=f"[rank {rank()}] %(message)s")
     recipe = build.build_trainer_recipe(config)
     record = Record(folder.record, writes=False)
-    _fit_and_test(config, folder, recipe, prepare(config, folder), record)
+    with pinned_threads(recipe.threads_per_process):
+        _fit_and_test(config, folder, recipe, prepare(config, folder), record)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -14,6 +15,7 @@ from crosslight.config.check import check_config
 from crosslight.config.rules import check_rules
 from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
+from crosslight.errors import CrosslightError
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tasks.reduction import FastReduction, OrderedReduction
 from crosslight.tokenizers.base import TokenizerRecipe, Tokenizers
@@ -42,9 +44,14 @@ def make(node: Config, **runtime: Any) -> Any:
 
     They go to the constructor directly: through `instantiate` they would be copied.
     """
-    if not runtime:
-        return instantiate(dict(node), _convert_="all")
-    return instantiate({**node, "_partial_": True}, _convert_="all")(**runtime)
+    try:
+        if not runtime:
+            return instantiate(dict(node), _convert_="all")
+        return instantiate({**node, "_partial_": True}, _convert_="all")(**runtime)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, CrosslightError):  # said in our words already
+            raise error.__cause__ from None
+        raise
 
 
 def build_corpus(config: Config) -> Corpus:

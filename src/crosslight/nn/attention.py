@@ -71,7 +71,8 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.head_dim, self.dropout = num_heads, d_model // num_heads, dropout
         self.positions = positions or Positions()
         self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
+        # no bias: it would add the same to all scores of a query, which the softmax takes out again
+        self.key = nn.Linear(d_model, d_model, bias=False)
         self.value = nn.Linear(d_model, d_model)
         self.output = nn.Linear(d_model, d_model)
 

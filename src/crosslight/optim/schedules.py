@@ -47,16 +47,12 @@ class Cosine:
     """Linear to the peak in `warmup_steps`, then half a cosine down to `floor * peak` at `total_steps`."""
 
     def __init__(self, *, warmup_steps: int, total_steps: int, floor: float) -> None:
-        if total_steps <= _checked(warmup_steps):
-            raise ConfigError(
-                f"scheduler.total_steps: {total_steps} is not above scheduler.warmup_steps={warmup_steps}"
-            )
-        self.warmup_steps, self.total_steps, self.floor = warmup_steps, total_steps, floor
+        self.warmup_steps, self.total_steps, self.floor = _checked(warmup_steps), total_steps, floor
 
     def __call__(self, update: int, peak: float) -> float:
         if update <= self.warmup_steps:
             return peak * update / self.warmup_steps
-        done = min(1.0, (update - self.warmup_steps) / (self.total_steps - self.warmup_steps))
+        done = min(1.0, (update - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps))
         return peak * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * done)))
 
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from crosslight.runs.folder import RunFolder
 
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -29,10 +31,27 @@ def rank() -> int:
 
 
 @contextmanager
+def pinned_threads(threads: int | None) -> Iterator[None]:
+    """This process computes with so many threads while the context is entered (None: as many as torch likes).
+
+    How many threads share a sum decides its last bits, and Lightning would otherwise choose a number by itself.
+    """
+    before, variable = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+    if threads is not None:
+        torch.set_num_threads(threads)
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        os.environ.pop("OMP_NUM_THREADS", None) if variable is None else os.environ.update(OMP_NUM_THREADS=variable)
+
+
+@contextmanager
 def other_ranks(folder: RunFolder, processes: int) -> Iterator[None]:
     """Ranks 1 … `processes` - 1 run while the context is entered; this process is rank 0.
 
-    All get the same share of the cores. On an error here the others are ended; if another one fails, so do we.
+    On an error here the others are ended; if another one fails, so do we.
     """
     if processes == 1 or started_from_outside():
         yield
@@ -41,12 +60,11 @@ def other_ranks(folder: RunFolder, processes: int) -> Iterator[None]:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     shared = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     command = [sys.executable, "-m", "crosslight.app", str(folder.path.absolute())]
     others = [
         subprocess.Popen(
             command,
-            env={**os.environ, **shared, "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": threads},
+            env={**os.environ, **shared, "LOCAL_RANK": str(rank)},
             stdout=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
         )

@@ -3,6 +3,7 @@
 `max_steps`, `val_check_interval` and `log_every_n_steps` count optimizer updates.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,7 +21,8 @@ class TrainerRecipe:
 
     `virtual_ranks` (null: the number of processes) times `accumulate` micro-batches make an update, on however many
     processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
-    fast on GPUs unless `deterministic`. `max_time` is "DD:HH:MM:SS" or null.
+    fast on GPUs unless `deterministic`. `threads` is how many a process computes with; null shares a CPU's cores among
+    the virtual ranks, so that a run has the same bits on any number of processes. `max_time` is "DD:HH:MM:SS" or null.
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps"]
@@ -32,6 +34,7 @@ class TrainerRecipe:
     deterministic: bool
     accumulate: int
     virtual_ranks: int | None
+    threads: int | None
     max_steps: int
     max_epochs: int | None
     max_time: str | None
@@ -72,6 +75,13 @@ class TrainerRecipe:
     @property
     def total_virtual_ranks(self) -> int:
         return self.virtual_ranks or self.total_processes
+
+    @property
+    def threads_per_process(self) -> int | None:
+        """None on GPUs: torch's own choice."""
+        if self.threads is not None or self.on_gpu:
+            return self.threads
+        return max(1, (os.cpu_count() or 1) // max(1, self.total_virtual_ranks // self.num_nodes))
 
     @property
     def ordered(self) -> bool:
