@@ -40,6 +40,8 @@ class Progress(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._since += time.monotonic() - self._paused
         shown = {k: float(v) for k, v in sorted(trainer.callback_metrics.items()) if k.startswith("val/")}
+        for logger in trainer.loggers:  # Lightning itself would log them one update early
+            logger.log_metrics(shown, step=trainer.global_step)
         log.info(
             "update %d, validation: %s", trainer.global_step, ", ".join(f"{k[4:]} {v:.4g}" for k, v in shown.items())
         )

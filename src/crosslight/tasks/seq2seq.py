@@ -57,7 +57,7 @@ class Seq2SeqTask(Task):
 
     def on_validation_epoch_end(self) -> None:
         self.validation_result = result = self._validation.result(gather_objects)
-        self.log_dict({f"val/{name}": score.value for name, score in result.scores.items()})
+        self.log_dict({f"val/{name}": score.value for name, score in result.scores.items()}, logger=False)
 
     def on_test_epoch_start(self) -> None:
         for test in self._tests:
@@ -69,4 +69,4 @@ class Seq2SeqTask(Task):
     def on_test_epoch_end(self) -> None:
         for name, test in zip(self.test_names, self._tests, strict=True):
             self.test_results[name] = result = test.result(gather_objects)
-            self.log_dict({f"test/{name}/{metric}": score.value for metric, score in result.scores.items()})
+            self.log_dict({f"test/{name}/{metric}": s.value for metric, s in result.scores.items()}, logger=False)
