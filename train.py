@@ -5,6 +5,7 @@ import os
 import sys
 
 import hydra
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -51,8 +52,8 @@ if __name__ == "__main__":
     sys.argv[1:] = forced(sys.argv[1:])
     try:
         main()
-    except (HydraException, OmegaConfBaseException) as error:
-        stop(ConfigError(explained(str(error), sys.argv[1:])))
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        stop(ConfigError(explained(error, sys.argv[1:])))
     except CrosslightError as error:
         stop(error)
     except KeyboardInterrupt:

@@ -17,10 +17,10 @@ import yaml
 from crosslight import build
 from crosslight.build import Config
 from crosslight.data.cleaning import EncodedPairs, clean, encode_pairs
-from crosslight.errors import CrosslightError, ExpectationError, RunError
+from crosslight.errors import CrosslightError, ExpectationError
 from crosslight.metrics.translation import Score, check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
-from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
+from crosslight.runs.checkpoints import check_tokenizer, file_hash, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder, write_atomically
 from crosslight.runs.launch import other_ranks, pinned_threads, rank
 from crosslight.runs.record import Record, environment, now
@@ -153,8 +153,7 @@ def _resume_point(folder: RunFolder, tokenizers: Tokenizers) -> tuple[Path | Non
     if not saved:
         return None, 0
     checkpoint = load_checkpoint(saved[-1])
-    if checkpoint["crosslight"]["tokenizer_sha256"] != tokenizers.content_hash:
-        raise RunError(f"{saved[-1]}: the tokenizer in {folder.tokenizer} does not match this checkpoint")
+    check_tokenizer(checkpoint, tokenizers.content_hash, saved[-1])
     log.info("resuming from %s", saved[-1])
     return saved[-1], checkpoint["global_step"]
 

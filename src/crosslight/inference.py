@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from omegaconf import OmegaConf
 
 from crosslight import build
@@ -22,9 +21,9 @@ from crosslight.data.corpus import Pairs
 from crosslight.data.lines import read_lines
 from crosslight.data.loaders import evaluation_loader
 from crosslight.decoding.protocols import Search
-from crosslight.errors import ConfigError, RunError
+from crosslight.errors import ConfigError
 from crosslight.losses import LabelSmoothedCrossEntropy
-from crosslight.runs.checkpoints import load_checkpoint, model_weights
+from crosslight.runs.checkpoints import check_tokenizer, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder
 from crosslight.tasks.evaluation import Evaluation, EvaluationResult, translate_state
 from crosslight.tokenizers.base import Tokenizers
@@ -51,14 +50,13 @@ def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any]
     `decode` changes the search's settings. The classes that the folder names must be ours, torch's or Lightning's.
     """
     folder = RunFolder.existing(path)
-    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    config = folder.read_config()
     config["decode"] = {**config["decode"], **(decode or {})}
     build.check(config, trusted_only=True)
     file = folder.checkpoints / checkpoint if checkpoint else folder.best
     content = load_checkpoint(file)
     tokenizers = load_tokenizers(folder.tokenizer)
-    if content["crosslight"]["tokenizer_sha256"] != tokenizers.content_hash:
-        raise RunError(f"{file}: the tokenizer in {folder.tokenizer} does not match this checkpoint")
+    check_tokenizer(content, tokenizers.content_hash, file)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build.build_model(config, tokenizers)
     model.load_state_dict(model_weights(content))
@@ -96,8 +94,9 @@ def test_sets(config: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Pa
         pairs = Pairs(str(files), read_lines(str(files["source"])), read_lines(str(files["reference"])))
         return {Path(str(files["source"])).name: pairs}
     node = compose([f"data={arguments['data']}"]).data if "data" in arguments else OmegaConf.create(config["data"])
-    values = OmegaConf.from_dotlist([f"{key}={value}" for key, value in arguments["data.values"].items()])
-    chosen = {"data": build.plain(OmegaConf.merge(node, values))}  # type: ignore[arg-type]
+    for key, value in arguments["data.values"].items():
+        OmegaConf.update(node, key, value, force_add=True)
+    chosen = {"data": build.plain(node)}
     check_config(chosen, trusted_only=True)
     corpus = build.build_corpus(chosen)
     split = arguments.get("split", "test")

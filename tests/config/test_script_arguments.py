@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from crosslight import build, inference
 from crosslight.config.arguments import script_arguments
+from crosslight.config.compose import compose
 from crosslight.errors import ConfigError
 
 KNOWN = {"run": str, "checkpoint": str, "lines": int}
@@ -67,3 +69,10 @@ def test_help_prints_the_usage_and_ends_well(parsed: Any, capsys: pytest.Capture
         parsed("--help", "nonsense")
     assert not end.value.code
     assert capsys.readouterr().out == "How to use it.\n"
+
+
+def test_null_takes_a_setting_of_the_data_away(parsed: Any) -> None:
+    files = [f"data.{split}.{side}={split}.{side}" for split in ("train", "test") for side in ("source", "target")]
+    config = build.plain(compose(["data=text_files", *files]))
+    with pytest.raises(ConfigError, match="this data set has no test set"):
+        inference.test_sets(config, parsed("run=x", "data.test.source=null", "data.test.target=null"))

@@ -136,12 +136,7 @@ def test_a_partial_node_in_a_known_place_still_needs_what_the_program_does_not_g
         {"_target_": "torch.hub.load", "repo_or_dir": "who/ever", "model": "evil"},
         {"_target_": "crosslight.build.instantiate", "config": {}},
         # an interpolation could make a node after the check
-        {
-            "_target_": "torch.nn.Linear",
-            "in_features": 2,
-            "out_features": 3,
-            "device": "${oc.create:{_target_:os.abort}}",
-        },
+        {"_target_": "crosslight.callbacks.best.Best", "monitor": "${oc.create:{_target_:os.abort}}", "mode": "max"},
     ],
     ids=lambda part: str(part["_target_"]),
 )
@@ -154,7 +149,7 @@ def test_a_refused_name_is_not_even_imported(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\nclass Model: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     config = {"model": {"_target_": "evil_module.Model"}}
-    with pytest.raises(ConfigError, match="may name only crosslight"):
+    with pytest.raises(ConfigError, match=r"may name only .*crosslight"):
         check_config(config, trusted_only=True)
     assert not (tmp_path / "marker").exists()
     check_config(config)

@@ -176,13 +176,19 @@ def test_what_the_hub_does_not_have_is_one_sentence_that_names_it(
     assert [part for part in parts if part not in message] == [], message
     assert "\n" not in message
     assert "did not answer" not in message
+    assert ".." not in message
 
 
-def test_without_network_and_cache_it_fails_at_once_with_two_ways_out(tmp_path: Path, shared: Path) -> None:
-    start = time.monotonic()
-    message = ask(UNREACHABLE, tmp_path, request=(WMT14, "training_pairs"))["request"]["error"]
-    assert time.monotonic() - start < 10
-    for part in ("wmt/wmt14 (de-en)", UNREACHABLE, str(tmp_path), "data=text_files", "HF_ENDPOINT"):
+@pytest.mark.parametrize("broken", ["refused", "slow", "error 503"])
+def test_without_an_answer_and_a_cache_it_fails_at_once_with_two_ways_out(
+    tmp_path: Path, shared: Path, broken: str
+) -> None:
+    with HubServer(shared / "hub" / "hub", delay=5 * (broken == "slow"), fail=503) as hub:
+        endpoint = UNREACHABLE if broken == "refused" else hub.endpoint
+        start = time.monotonic()
+        message = ask(endpoint, tmp_path, request=(WMT14, "training_pairs"))["request"]["error"]
+        assert time.monotonic() - start < 10
+    for part in ("wmt/wmt14 (de-en)", endpoint, "did not answer", str(tmp_path), "data=text_files", "HF_ENDPOINT"):
         assert part in message
     assert "\n" not in message
 

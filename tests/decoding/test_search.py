@@ -16,11 +16,13 @@ ALPHAS = [0.0, 0.6, 1.0, -1.0, -2.0]
 
 
 def beam(size: int, alpha: float = 0.0, n_best: int = 1, factor: float = 1.0, extra: int = 0) -> BeamSearch:
-    return BeamSearch(beam_size=size, n_best=n_best, length_penalty=alpha, max_len_factor=factor, max_len_extra=extra)
+    return BeamSearch(
+        beam_size=size, n_best=n_best, length_penalty=alpha, length_offset=5, max_len_factor=factor, max_len_extra=extra
+    )
 
 
 def greedy(alpha: float = 0.0) -> GreedySearch:
-    return GreedySearch(length_penalty=alpha, max_len_factor=1.0, max_len_extra=0)
+    return GreedySearch(length_penalty=alpha, length_offset=5, max_len_factor=1.0, max_len_extra=0)
 
 
 def run(search: Search, step: TableStep, limits: list[int]) -> list[list[Hypothesis]]:
@@ -58,6 +60,24 @@ def test_the_first_hypothesis_to_end_does_not_stop_the_search(
     assert [h.ids for h in found] == [first, () if first else (1, 1)][:n_best]
     assert [h.score for h in found] == pytest.approx(scores[:n_best], abs=1e-4)
     assert {h.ids: h.log_prob for h in found}.get((1, 1), -0.5722) == pytest.approx(-0.5722, abs=1e-4)
+
+
+def test_a_long_hypothesis_may_still_overtake_by_its_length() -> None:
+    """At the first end (0.6) the other (0.4) is behind, whatever its next token; twelve tokens long it is ahead."""
+    table = {0: [math.log(0.6), math.log(0.4)], 11: [-1e-4, -9.0]}
+    (found,) = run(beam(2, 1.0), TableStep(lambda _, prefix: table.get(len(prefix), [-9.0, -1e-4])), [12])
+    assert found[0].ids == (1,) * 11
+    assert found[0].score == pytest.approx(math.log(0.4) / (17 / 6), abs=1e-3)
+
+
+def test_a_hypothesis_that_ends_takes_its_place_with_it() -> None:
+    """After the end at step 1 one place of two is left, so of `1 1` and `1 2` only the likelier goes on."""
+    table = {(): (0.5, 0.3, 0.2), (1,): (0.1, 0.5, 0.4), (1, 1): (0.2, 0.4, 0.4), (1, 2): (0.9, 0.05, 0.05)}
+    finished = (0.2, 0.4, 0.4)  # what rows without a hypothesis are given; it must not matter
+    step = TableStep(lambda _, prefix: [math.log(p) for p in table.get(prefix, finished)])
+    (found,) = run(beam(2, n_best=2), step, [3])
+    assert [h.ids for h in found] == [(), (1, 1)]
+    assert [h.log_prob for h in found] == pytest.approx([math.log(0.5), math.log(0.3 * 0.5 * 0.2)], abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -53,3 +53,8 @@ def build():
 def positions(request) -> str:
     """Each kind of positions in turn."""
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(1)

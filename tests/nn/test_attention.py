@@ -78,6 +78,8 @@ def test_masks_joined_in_half_precision_neither_overflow_nor_leak(length, dtype)
     assert weights.isfinite().all()
     assert (weights.masked_select(~mask) == 0).all()
     near(weights.float(), attention_weights(scores.to(dtype).float(), mask), atol=5e-3)
+    far_below = attention_weights(torch.full_like(scores, -3e4, dtype=dtype), mask)  # a fill of -1e4 would win here
+    assert (far_below.masked_select(~mask) == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

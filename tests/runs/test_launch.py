@@ -122,7 +122,7 @@ def test_a_process_that_was_started_as_one_of_several_starts_no_other(
         ({}, 0),
         ({"LOCAL_RANK": "2"}, 2),
         ({"RANK": "5", "LOCAL_RANK": "1"}, 5),  # torchrun on the second machine
-        ({"SLURM_PROCID": "3"}, 3),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, 3),
         ({"SLURM_PROCID": "0", "LOCAL_RANK": "1", "SLURM_NTASKS": "1"}, 1),  # our own launcher inside a SLURM job
     ],
 )
@@ -157,11 +157,3 @@ def test_a_failure_elsewhere_leaves_no_process_behind(tmp_path: Path, python: An
     with pytest.raises(subprocess.CalledProcessError), other_ranks(RunFolder(tmp_path), 3):
         pass
     assert all(process.poll() is not None for process in started)
-
-
-def test_a_real_process_without_a_config_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(subprocess.CalledProcessError), other_ranks(RunFolder(tmp_path), 2):
-        pass
-    said = capfd.readouterr()
-    assert "config.yaml" in said.err
-    assert said.out == "", "standard output belongs to rank 0"

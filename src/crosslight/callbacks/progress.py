@@ -53,7 +53,8 @@ class Progress(Callback):
         assert pl_module.last_update is not None
         update = pl_module.last_update
         self._recent.append(update.tokens)
-        if update.number % self.every_n_updates and not trainer.should_stop:
+        first = update.number == self._first + 1  # a sign of life, and how large the first loss is
+        if update.number % self.every_n_updates and not trainer.should_stop and not first:
             return
         tokens = int(torch.stack(self._recent).sum())
         now = time.monotonic()

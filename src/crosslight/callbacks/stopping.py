@@ -4,13 +4,12 @@ Lightning's own `max_steps` would make a resume from the end of an epoch go wron
 """
 
 import time
-from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
-from crosslight.errors import ConfigError
+from crosslight.runs.trainer import seconds_of
 from crosslight.tasks.base import gather_objects
 
 
@@ -19,7 +18,7 @@ class StopAt(Callback):
 
     def __init__(self, *, max_steps: int, max_epochs: int | None, max_time: str | None) -> None:
         self.max_steps, self.max_epochs = max_steps, max_epochs
-        self.seconds = None if max_time is None else _seconds(max_time)
+        self.seconds = None if max_time is None else seconds_of(max_time)
         self.start = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -36,11 +35,3 @@ class StopAt(Callback):
             or late
         ):
             trainer.should_stop = True
-
-
-def _seconds(text: str) -> float:
-    try:
-        days, hours, minutes, seconds = (int(part) for part in text.split(":"))
-    except ValueError as error:
-        raise ConfigError(f'trainer.max_time: {text!r} is not "DD:HH:MM:SS", such as "00:02:30:00"') from error
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from crosslight.config.check import nearest
 from crosslight.errors import ConfigError
@@ -25,7 +26,7 @@ def script_arguments(
         key, equals, value = text.lstrip("+").partition("=")
         group, dot, setting = key.partition(".")
         if equals and dot and group in ("decode", "data"):
-            arguments["decode" if group == "decode" else "data.values"][setting] = yaml.safe_load(value)
+            arguments["decode" if group == "decode" else "data.values"][setting] = _value(key, value)
         elif not equals or key not in known:
             raise ConfigError(f"{text}: arguments are key=value{nearest(key, list(known))}")
         else:
@@ -37,3 +38,11 @@ def script_arguments(
         if key not in arguments:
             raise ConfigError(f"{key}: missing; give {key}=…")
     return arguments
+
+
+def _value(key: str, text: str) -> Any:
+    """What the training command takes a value for: `1e-3` is a number, `null` is none."""
+    try:
+        return OverridesParser.create().parse_override(f"x={text}").value()
+    except HydraException as error:
+        raise ConfigError(f"{key}: {text!r} is not a value that can be read") from error

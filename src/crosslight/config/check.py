@@ -10,6 +10,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from crosslight.errors import ConfigError
@@ -27,8 +28,8 @@ RUNTIME: dict[str, set[str]] = {
 }
 """What the program fills in while it builds, by place; a config may not set it."""
 
-TRUSTED = ("crosslight.", "torch.", "lightning.")
-"""Where the classes of somebody else's run may come from."""
+TRUSTED = ("crosslight.", "torch.optim.", "lightning.pytorch.")
+"""Where the classes of somebody else's run may come from. Functions are refused: `torch.load` runs what it is given."""
 
 
 def check_config(config: Mapping[str, Any], *, trusted_only: bool = False) -> None:
@@ -38,11 +39,21 @@ def check_config(config: Mapping[str, Any], *, trusted_only: bool = False) -> No
     """
     for path, node in _nodes(config, ""):
         target = node["_target_"]
-        if trusted_only and not str(target).startswith(TRUSTED):
-            raise ConfigError(
-                f"{path}._target_: {target!r} is refused; a run folder may name only {', '.join(TRUSTED)}"
-            )
+        if trusted_only:
+            _check_trust(path, node)
         _check_node(path, node, locate(path, target))
+
+
+def _check_trust(path: str, node: Mapping[str, Any]) -> None:
+    target = node["_target_"]
+    known = isinstance(target, str) and target.startswith(TRUSTED)  # before it is imported
+    found = locate(path, target) if known else None
+    if not (inspect.isclass(found) and f"{found.__module__}.".startswith(TRUSTED)):
+        packages = ", ".join(package.rstrip(".") for package in TRUSTED)
+        raise ConfigError(f"{path}._target_: {target!r} is refused; a run folder may name only classes of {packages}")
+    for key, value in node.items():
+        if "${" in repr(value):  # an interpolation could make another node after this check
+            raise ConfigError(f"{path}.{key}: {value!r} is refused; the config of a run folder is resolved")
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -51,7 +62,7 @@ def nearest(name: str, known: list[str]) -> str:
     same_word = [k for k in known if name.lstrip("n_") in k] if not close else []
     if close or same_word:
         return f"; did you mean {(close or same_word)[0]!r}?"
-    return f"; it has {', '.join(sorted(known))}"
+    return f"; it has {', '.join(sorted(known)) or 'none'}"
 
 
 def locate(path: str, target: str) -> Callable[..., Any]:
@@ -94,7 +105,7 @@ def _check_node(path: str, node: Mapping[str, Any], target: Callable[..., Any]) 
         annotation = parameters[key].annotation
         if not fits(value, annotation):
             raise ConfigError(f"{where}: {value!r} is not {_described(annotation)}")
-    if node.get("_partial_"):
+    if node.get("_partial_") and path not in RUNTIME:
         return
     for key in settable:
         parameter = parameters[key]
@@ -124,7 +135,13 @@ def fits(value: Any, annotation: Any) -> bool:
         return isinstance(value, Mapping) and all(fits(v, arguments[1]) for v in value.values())
     if origin is list and arguments:
         return isinstance(value, list) and all(fits(v, arguments[0]) for v in value)
-    return value is not None if inspect.isclass(annotation) else True
+    if origin is tuple and arguments:
+        open_ended = len(arguments) == 2 and arguments[1] is Ellipsis
+        kinds = [arguments[0]] * len(value) if open_ended and isinstance(value, list) else arguments
+        return isinstance(value, list) and len(value) == len(kinds) and all(map(fits, value, kinds))
+    if inspect.isclass(annotation):  # a node, or what a node is not written for
+        return isinstance(value, Mapping | list) or annotation is Path
+    return True
 
 
 def _described(annotation: Any) -> str:
@@ -134,4 +151,6 @@ def _described(annotation: Any) -> str:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return " or ".join(_described(a) for a in arguments)
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    if typing.get_origin(annotation) is tuple:
+        return "a list of " + ", ".join(_described(a) for a in arguments)
     return names.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"

@@ -15,11 +15,12 @@ DOTTED = re.compile(r"^(?!hydra\.)[a-z_]\w*(\.[\w-]+)+=")
 
 
 def forced(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `++` before every dotted override."""
-    return [f"++{argument}" if DOTTED.match(argument) else argument for argument in arguments]
+    """The arguments with `++` before every dotted override; `logger=null` chooses none, as `logger=[]` does."""
+    chosen = [f"{a.partition('=')[0]}=[]" if a in ("callbacks=null", "logger=null") else a for a in arguments]
+    return [f"++{argument}" if DOTTED.match(argument) else argument for argument in chosen]
 
 
-def explained(message: str, arguments: Sequence[str]) -> str:
+def explained(error: Exception, arguments: Sequence[str]) -> str:
     """Hydra's complaint in one line, with the nearest right name if a name at the root is not known."""
     known = [field.name for field in dataclasses.fields(RunConfig)] + ["experiment"]
     for argument in arguments:
@@ -27,6 +28,11 @@ def explained(message: str, arguments: Sequence[str]) -> str:
         root = key.partition(".")[0].partition("/")[0]
         if "=" in argument and root not in (*known, "hydra") and not argument.startswith("-"):
             return f"{key}: there is no such setting{nearest(root, known)}"
+    message = str(error)
+    if message.startswith("Error merging override"):  # the reason is in its cause
+        message = f"{message.removeprefix('Error merging override').replace('++', '')}: {error.__cause__}"
+    if found := re.search(r"Key '(\w+)' not in 'RunConfig'", message):
+        message = f"{message.partition(':')[0]}: {found[1]}: there is no such setting{nearest(found[1], known)}"
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     hidden = (
         "Set the env",

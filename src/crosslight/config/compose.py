@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.errors import HydraException
@@ -22,5 +23,5 @@ def compose(overrides: Sequence[str], config_name: str = "train") -> DictConfig:
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             return hydra_compose(config_name, overrides=forced(overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explained(str(error), overrides)) from error
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise ConfigError(explained(error, overrides)) from error

@@ -26,8 +26,8 @@ class RunConfig:
     scheduler: Any = MISSING
     decode: Any = MISSING
     trainer: Any = MISSING
-    callbacks: Any = MISSING
-    logger: Any = MISSING
+    callbacks: Any = None
+    logger: Any = None
 
 
 def register() -> None:

@@ -1,20 +1,28 @@
 """Rules that span groups, checked before any data is touched; a class's own rules stay in its constructor."""
 
+import dataclasses
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from crosslight.config.check import nearest
+from crosslight.config.root import RunConfig
 from crosslight.errors import ConfigError
 
 
 def check_rules(config: Mapping[str, Any]) -> None:
     """Raise a ConfigError for groups that do not fit each other."""
+    _check_root(config)
     model, data, tokenizer, callbacks = (config[g] for g in ("model", "data", "tokenizer", "callbacks"))
     if model.get("tie") == "all" and tokenizer.get("joint") is False:
         raise ConfigError(
             "model.tie: 'all' shares one table for both sides, but tokenizer.joint=false makes two vocabularies; "
             "use tokenizer.joint=true or model.tie=target_output"
         )
-    if (heads := model.get("num_heads")) and model["d_model"] % heads:
+    heads = model.get("num_heads")
+    if heads is not None and heads < 1:
+        raise ConfigError(f"model.num_heads: {heads} is less than 1")
+    if heads and model["d_model"] % heads:
         divisors = sorted(range(1, model["d_model"] + 1), key=lambda n: (model["d_model"] % n != 0, abs(n - heads)))
         raise ConfigError(
             f"model.num_heads: {heads} does not divide model.d_model={model['d_model']}; "
@@ -37,6 +45,26 @@ def check_rules(config: Mapping[str, Any]) -> None:
         monitor = callback.get("monitor")
         if monitor is not None and monitor not in MONITORED:
             raise ConfigError(f"callbacks.{name}.monitor: {monitor!r} is not one of {', '.join(MONITORED)}")
+
+
+def _check_root(config: Mapping[str, Any]) -> None:
+    known = [field.name for field in dataclasses.fields(RunConfig)]
+    for key, value in config.items():
+        if key not in known:
+            raise ConfigError(f"{key}: there is no such setting{nearest(key, known)}")
+        if value == "???":
+            raise ConfigError(f"{key}: a value is needed; give {key}=… on the command line")
+    for group in ("callbacks", "logger"):
+        nodes = config[group] or {}
+        chosen = [name for name, node in nodes.items() if isinstance(node, Mapping) and "_target_" in node]
+        for name in nodes:
+            if name not in chosen:
+                kind = group.removesuffix("s")
+                close = difflib.get_close_matches(name, chosen, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"choose it with {group}=[…]"
+                raise ConfigError(f"{group}.{name}: there is no such {kind}; {hint}")
+    if "best" not in (config["callbacks"] or {}):
+        raise ConfigError("callbacks.best: missing; the test uses the weights that it keeps; add it to callbacks=[…]")
 
 
 MONITORED = ("val/bleu", "val/chrf", "val/exact_match", "val/loss")

@@ -23,8 +23,8 @@ def cut_by_budget(lengths: Rows, order: Rows, max_tokens: int) -> list[Rows]:
 def plan_epoch(source_lengths: Rows, target_lengths: Rows, max_tokens: int, *, seed: int, epoch: int) -> list[Rows]:
     """The micro-batches of one epoch in training order; every sentence is in exactly one.
 
-    Sentences of like length are batched together (target first, for the budget counts padded target tokens); which of
-    them meet, and the order of the batches, is drawn anew each epoch.
+    Sentences of like length are batched together (target first, for the budget counts padded target tokens). The order
+    of the batches, and which sentences of equal lengths meet in one, is drawn anew each epoch.
     """
     rng = np.random.default_rng([seed, epoch])
     shuffled = rng.permutation(len(target_lengths))

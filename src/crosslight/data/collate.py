@@ -26,13 +26,14 @@ def collate(data: EncodedPairs, rows: NDArray[np.int64], tokenizers: Tokenizers,
     if not len(rows):
         nothing = torch.tensor([[target_pad]])
         return Batch(torch.tensor([[source_pad]]), nothing, nothing, (), epoch=epoch, index=index)
-    targets = [data.target[i] for i in rows]
+    numbers = rows.tolist()
+    targets = [data.target[i] for i in numbers]
     return Batch(
-        source=pad([data.source[i] for i in rows], source_pad),
-        target_in=pad([[bos, *target[:-1]] for target in targets], target_pad),
+        source=pad([data.source[i] for i in numbers], source_pad),
+        target_in=pad([[bos, *target[:-1].tolist()] for target in targets], target_pad),
         target_out=pad(targets, target_pad),
-        sentence_ids=tuple(rows.tolist()),
-        references=tuple(data.pairs.target[i] for i in rows),
+        sentence_ids=tuple(numbers),
+        references=tuple(data.pairs.target[i] for i in numbers),
         epoch=epoch,
         index=index,
     )

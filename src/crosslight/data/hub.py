@@ -4,6 +4,7 @@ Two layouts are read: a `translation` column (`{"de": …, "en": …}`, as in wm
 bentrevett/multi30k). Either direction works: only `source_lang` and `target_lang` say which side is which.
 """
 
+import logging
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,19 +58,23 @@ class HubPairs(Corpus):
         import huggingface_hub
         from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a request otherwise
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
         endpoint, cache = huggingface_hub.constants.ENDPOINT, datasets.config.HF_DATASETS_CACHE
         offline = huggingface_hub.constants.HF_HUB_OFFLINE
         if not offline:
             try:
                 url = f"{endpoint}/api/datasets/{self.repository}"
-                huggingface_hub.get_session().head(url, timeout=PROBE_SECONDS)
+                offline = huggingface_hub.get_session().head(url, timeout=PROBE_SECONDS).status_code >= 500
             except (OSError, httpx.HTTPError):
+                offline = True
+            if offline:
                 # the client would retry for over 20 s, even with a filled cache
-                offline = huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+                huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
         try:
             return datasets.load_dataset(self.repository, self.config_name, revision=self.revision)
         except (OSError, ValueError, httpx.HTTPError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             tried = f"the hub at {endpoint} did not answer and it is not in the cache {cache}" if offline else reason
             raise DataError(
                 f"data: {self._label} cannot be loaded: {tried}. "
@@ -85,7 +90,8 @@ class HubPairs(Corpus):
     def _pairs(self, table: Any, split: str) -> Pairs:
         columns = table.column_names
         if "translation" in columns:
-            known = table.features["translation"].languages
+            feature = table.features["translation"]
+            known = list(getattr(feature, "languages", feature))  # a Translation, or from JSON lines a plain dict
             rows = table["translation"][:]
             sides = [[row.get(lang, None) for row in rows] for lang in self._languages(known)]
         else:

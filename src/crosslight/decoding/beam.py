@@ -18,11 +18,19 @@ class BeamSearch:
     """The `n_best` highest-scoring of the hypotheses that a beam finds; at its greatest length one must end."""
 
     def __init__(
-        self, *, beam_size: int, n_best: int, length_penalty: float, max_len_factor: float, max_len_extra: int
+        self,
+        *,
+        beam_size: int,
+        n_best: int,
+        length_penalty: float,
+        length_offset: float,
+        max_len_factor: float,
+        max_len_extra: int,
     ) -> None:
         if not 1 <= n_best <= beam_size:
             raise ConfigError(f"decode.n_best: need 1 <= n_best={n_best} <= decode.beam_size={beam_size}")
-        self.beam_size, self.n_best, self.alpha = beam_size, n_best, length_penalty
+        self.beam_size, self.n_best = beam_size, n_best
+        self.alpha, self.offset = length_penalty, length_offset
         self.factor, self.extra = max_len_factor, max_len_extra
 
     def max_lengths(self, source_lengths: Int[Tensor, " row"], limit: int | None) -> Int[Tensor, " row"]:
@@ -49,12 +57,13 @@ class BeamSearch:
             if ending.any():
                 log_probs = torch.where(ending[:, None, None], only(eos_id, log_probs), log_probs)
             totals, parents, choices = _best(totals[:, :, None] + log_probs, beam)
+            choices = choices.masked_fill(ending[:, None], eos_id)  # also where a broken model made every sum NaN
             totals = totals.masked_fill(torch.arange(beam, device=device) >= places[:, None], -torch.inf)
             history = torch.cat(
                 [history.gather(1, parents[..., None].expand(-1, -1, length - 1)), choices[..., None]], 2
             )
 
-            ended = (choices == eos_id) & totals.isfinite()
+            ended = (choices == eos_id) & ~totals.isneginf()
             self._collect(finished, sentences, ended, history, totals, length)
             totals = totals.masked_fill(ended, -torch.inf)
             places = places - ended.sum(dim=1)
@@ -80,7 +89,7 @@ class BeamSearch:
     ) -> None:
         """Move what ended into its sentence's pool."""
         owners = ended.nonzero()[:, 0].tolist()
-        divisor = length_penalty(length, self.alpha)
+        divisor = length_penalty(length, self.alpha, self.offset)
         for owner, ids, total in zip(owners, history[ended][:, :-1].tolist(), totals[ended].tolist(), strict=True):
             finished[sentences[owner]].append(Hypothesis(tuple(ids), total, total / divisor))
 
@@ -94,7 +103,9 @@ class BeamSearch:
         if len(pool) < self.n_best:
             return True
         worst = sorted((h.score for h in pool), reverse=True)[self.n_best - 1]
-        longest = max(length_penalty(length + 1, self.alpha), length_penalty(limit, self.alpha))
+        longest = max(
+            length_penalty(length + 1, self.alpha, self.offset), length_penalty(limit, self.alpha, self.offset)
+        )
         return best / longest > worst
 
 

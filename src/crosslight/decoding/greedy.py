@@ -10,8 +10,11 @@ from crosslight.shapes import Int, Tensor
 class GreedySearch:
     """Takes the best token until EOS; at its greatest length a translation must end. Finished rows leave the batch."""
 
-    def __init__(self, *, length_penalty: float, max_len_factor: float, max_len_extra: int) -> None:
-        self.alpha, self.factor, self.extra = length_penalty, max_len_factor, max_len_extra
+    def __init__(
+        self, *, length_penalty: float, length_offset: float, max_len_factor: float, max_len_extra: int
+    ) -> None:
+        self.alpha, self.offset = length_penalty, length_offset
+        self.factor, self.extra = max_len_factor, max_len_extra
 
     def max_lengths(self, source_lengths: Int[Tensor, " row"], limit: int | None) -> Int[Tensor, " row"]:
         return max_lengths(source_lengths, self.factor, self.extra, limit)
@@ -32,11 +35,12 @@ class GreedySearch:
             must_end = history.shape[1] + 1 >= max_lengths[row_of]
             log_probs = torch.where(must_end[:, None], only(eos_id, log_probs), log_probs)
             best, choice = log_probs.max(dim=-1)
+            choice = choice.masked_fill(must_end, eos_id)  # also where EOS is impossible or a diverged model says NaN
             totals = totals + best
             history = torch.cat([history, choice[:, None]], dim=1)
             ended = choice == eos_id
             if ended.any():
-                divisor = length_penalty(history.shape[1], self.alpha)
+                divisor = length_penalty(history.shape[1], self.alpha, self.offset)
                 ids, sums, owners = history[ended, :-1].tolist(), totals[ended].tolist(), row_of[ended].tolist()
                 for owner, sequence, total in zip(owners, ids, sums, strict=True):
                     found[owner].append(Hypothesis(tuple(sequence), total, total / divisor))

@@ -5,12 +5,13 @@ import torch
 from crosslight.shapes import Int, Tensor
 
 
-def length_penalty(length: int, alpha: float) -> float:
+def length_penalty(length: int, alpha: float, offset: float = 5) -> float:
     """The divisor `((5 + length) / 6) ** alpha` of Wu et al. 2016, equation 14.
 
-    `length` counts generated tokens, EOS included and BOS not. An alpha of 0 leaves scores as they are.
+    `length` counts generated tokens, EOS included and BOS not. An alpha of 0 leaves scores as they are. With another
+    `offset` in the place of 5 it is `((offset + length) / (offset + 1)) ** alpha`; 0 gives `length ** alpha`.
     """
-    return ((5 + length) / 6) ** alpha
+    return ((offset + length) / (offset + 1)) ** alpha
 
 
 def max_lengths(

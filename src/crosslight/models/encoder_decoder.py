@@ -5,6 +5,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import nn
 
 from crosslight.errors import ConfigError
+from crosslight.nn.attention import head_size
 from crosslight.nn.decoder import Decoder, DecoderLayer
 from crosslight.nn.decoder_state import DecoderState
 from crosslight.nn.embedding import Embedding
@@ -57,10 +58,14 @@ class EncoderDecoder(nn.Module):
                 f"model.tie: 'all' needs one vocabulary for both sides, but the source has {source_vocab_size} pieces "
                 f"and the target {target_vocab_size}; use tokenizer.joint=true or model.tie=target_output"
             )
+        if encoder_window is not None and encoder_window < 0:
+            raise ConfigError(
+                f"model.encoder_window: {encoder_window} is negative; 0 is the position itself, null no window"
+            )
         self.pad_id, self.encoder_window = pad_id, encoder_window
 
         def stack_positions() -> Positions:
-            return positions(d_model=d_model, head_dim=d_model // max(num_heads, 1))
+            return positions(d_model=d_model, head_dim=head_size(d_model, num_heads))
 
         layer = {
             "activation": activation,
@@ -98,6 +103,8 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Int[Tensor, "batch source"]) -> DecoderState:
         """Run the encoder; the state holds each decoder layer's keys and values of its final output."""
+        # padding to the right, wherever it was: positions count from the first real token
+        source = source.gather(1, (source == self.pad_id).int().argsort(dim=1, stable=True))
         source_mask = padding_mask(source, self.pad_id)
         memory = self.encoder(self.source_embedding(source), self._encoder_mask(source_mask))
         return DecoderState(self.decoder.start(memory), source_mask)

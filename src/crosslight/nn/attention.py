@@ -56,22 +56,27 @@ def attend(
     return functional.dropout(weights, dropout, training=dropout > 0) @ value
 
 
+def head_size(d_model: int, num_heads: int) -> int:
+    """`d_model / num_heads`; a ConfigError names the divisors near it if that is no whole number."""
+    if num_heads < 1 or d_model % num_heads:
+        divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
+        near = sorted(divisors, key=lambda n: abs(n - num_heads))[:2]
+        raise ConfigError(
+            f"model.num_heads: {num_heads} does not divide model.d_model={d_model}; "
+            f"divisors near it are {' and '.join(map(str, sorted(near)))}"
+        )
+    return d_model // num_heads
+
+
 class MultiHeadAttention(nn.Module):
     """`num_heads` attentions side by side, each on `d_model / num_heads` dimensions, and an output projection."""
 
     def __init__(self, d_model: int, num_heads: int, *, dropout: float, positions: Positions | None = None) -> None:
         super().__init__()
-        if num_heads < 1 or d_model % num_heads:
-            divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
-            near = sorted(divisors, key=lambda n: abs(n - num_heads))[:2]
-            raise ConfigError(
-                f"model.num_heads: {num_heads} does not divide model.d_model={d_model}; "
-                f"divisors near it are {' and '.join(map(str, sorted(near)))}"
-            )
-        self.num_heads, self.head_dim, self.dropout = num_heads, d_model // num_heads, dropout
+        self.num_heads, self.head_dim, self.dropout = num_heads, head_size(d_model, num_heads), dropout
         self.positions = positions or Positions()
         self.query = nn.Linear(d_model, d_model)
-        # no bias: it would add the same to all scores of a query, which the softmax takes out again
+        # no bias: without rotary positions it would add the same to all scores of a query, which the softmax takes out
         self.key = nn.Linear(d_model, d_model, bias=False)
         self.value = nn.Linear(d_model, d_model)
         self.output = nn.Linear(d_model, d_model)

@@ -50,7 +50,8 @@ class SinusoidalPositions(Positions):
     def embed(self, x: Float[Tensor, "batch length d_model"], offset: int) -> Float[Tensor, "batch length d_model"]:
         end = offset + x.shape[1]
         if end > self.table.shape[0]:
-            self.table = sinusoids(max(end, 2 * self.table.shape[0]), self.d_model).to(self.table.device)
+            with torch.inference_mode(False):
+                self.table = sinusoids(max(end, 2 * self.table.shape[0]), self.d_model).to(self.table.device)
         return x + self.table[offset:end].to(x.dtype)
 
 
@@ -107,8 +108,9 @@ class RotaryPositions(Positions):
     ) -> Float[Tensor, "batch head length head_dim"]:
         end = offset + heads.shape[2]
         if end > self.cosine.shape[0]:
-            tables = self._tables(max(end, 2 * self.cosine.shape[0]))
-            self.cosine, self.sine = (table.to(self.cosine.device) for table in tables)
+            with torch.inference_mode(False):  # Lightning validates in it, and no later backward may save its tensors
+                tables = self._tables(max(end, 2 * self.cosine.shape[0]))
+                self.cosine, self.sine = (table.to(self.cosine.device) for table in tables)
         first, second = heads.chunk(2, dim=-1)
         turned = torch.cat([-second, first], dim=-1)
         cosine, sine = self.cosine[offset:end].to(heads.dtype), self.sine[offset:end].to(heads.dtype)

@@ -39,8 +39,17 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path}: refused, for it holds more than tensors and plain data (loading it could run code): {error}"
         ) from error
-    except (OSError, RuntimeError, EOFError) as error:
+    except Exception as error:  # what the unpickler says of arbitrary bytes is of any kind
         raise RunError(f"{path}: damaged or not a checkpoint ({error})") from error
+
+
+def check_tokenizer(checkpoint: Any, content_hash: str, path: Path) -> None:
+    """Raise a RunError if a checkpoint is not ours or belongs to another tokenizer."""
+    facts = checkpoint.get("crosslight") if isinstance(checkpoint, dict) else None
+    if facts is None:
+        raise RunError(f"{path}: not a checkpoint of a run of ours")
+    if facts["tokenizer_sha256"] != content_hash:
+        raise RunError(f"{path}: the tokenizer in {path.parents[1] / 'tokenizer'} does not match this checkpoint")
 
 
 def model_weights(checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -2,8 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from crosslight.errors import RunError
+
+GROUPS = ("model", "data", "tokenizer", "task", "optimizer", "scheduler", "decode", "trainer", "callbacks", "logger")
 
 
 class RunFolder:
@@ -30,6 +35,17 @@ class RunFolder:
                 f"run={path}: not a run folder, it has no config.yaml; name a folder like outputs/copy/<time>"
             )
         return folder
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved config; a RunError says what is wrong with the file."""
+        try:
+            content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise RunError(f"{self.config}: cannot be read ({' '.join(str(error).split())})") from error
+        missing = [group for group in GROUPS if not isinstance(content, dict) or group not in content]
+        if missing:
+            raise RunError(f"{self.config}: not the config of a run; it has no {', '.join(missing)}")
+        return content
 
     def updates_saved(self) -> list[Path]:
         """The checkpoints that a run can resume from, oldest first."""

@@ -27,7 +27,9 @@ def rank() -> int:
     """The number of this process in its run; 0 writes the files."""
     if "RANK" in os.environ:  # torchrun
         return int(os.environ["RANK"])
-    return int(os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", "0")))
+    if int(os.environ.get("SLURM_NTASKS", "1")) > 1:  # a job of one task has SLURM_PROCID=0 too, for all that it starts
+        return int(os.environ["SLURM_PROCID"])
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @contextmanager
@@ -79,9 +81,10 @@ def other_ranks(folder: RunFolder, processes: int) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+        failure = 0
         for process in others:
-            if not finished:
+            if failure or not finished:
                 process.terminate()
-            code = process.wait()
-            if finished and code:
-                raise subprocess.CalledProcessError(code, command)
+            failure = process.wait() or failure
+        if failure and finished:
+            raise subprocess.CalledProcessError(failure, command)

@@ -5,6 +5,7 @@
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -51,6 +52,12 @@ class TrainerRecipe:
         for name in ("num_nodes", "accumulate", "max_steps", "val_check_interval", "log_every_n_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"trainer.{name}: {getattr(self, name)} is less than 1")
+        for name in ("devices", "virtual_ranks", "threads"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise ConfigError(f"trainer.{name}: {value} is less than 1")
+        if self.max_time is not None:
+            seconds_of(self.max_time)
         if self.total_virtual_ranks % self.total_processes:
             raise ConfigError(
                 f"trainer.virtual_ranks: {self.virtual_ranks} cannot be shared equally by {self.total_processes} "
@@ -128,4 +135,15 @@ class TrainerRecipe:
 
         from crosslight.runs.strategies import OrderedStrategy
 
-        return OrderedStrategy() if self.ordered else DDPStrategy(gradient_as_bucket_view=True)
+        return (
+            OrderedStrategy() if self.ordered else DDPStrategy(gradient_as_bucket_view=True, forward_sync_buffers=False)
+        )
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of "DD:HH:MM:SS"."""
+    try:
+        days, hours, minutes, seconds = (int(part) for part in text.split(":"))
+    except ValueError as error:
+        raise ConfigError(f'trainer.max_time: {text!r} is not "DD:HH:MM:SS", such as "00:02:30:00"') from error
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()

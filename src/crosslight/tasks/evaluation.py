@@ -3,6 +3,7 @@
 Needs no Lightning. Batches may come in any order and on any process; results are put together by sentence id.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +16,8 @@ from crosslight.losses import LabelSmoothedCrossEntropy
 from crosslight.metrics.translation import Score, score_translations
 from crosslight.shapes import Float, Int, Tensor
 from crosslight.tokenizers.base import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -88,11 +91,19 @@ class Evaluation:
 
 
 def translate_state(model: Translator, state: Any, search: Search, tokenizer: Tokenizer) -> list[list[Hypothesis]]:
-    """The hypotheses that a search finds for every row of an encoded batch."""
-    return search(
+    """The hypotheses that a search finds for every row of an encoded batch.
+
+    Warns of translations that had to end where the model's positions end.
+    """
+    found = search(
         model.decode,
         state,
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         max_lengths=search.max_lengths(state.source_lengths, model.max_positions),
     )
+    if (limit := model.max_positions) is not None:
+        cut = sum(len(hypotheses[0].ids) + 1 >= limit for hypotheses in found)
+        if cut:
+            log.warning("%d translations were ended at the model's limit of %d positions", cut, limit)
+    return found

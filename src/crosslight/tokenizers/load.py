@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from crosslight.errors import RunError
+from crosslight.errors import DataError, RunError
 from crosslight.tokenizers.base import Tokenizer, Tokenizers
 from crosslight.tokenizers.integers import IntegerTokenizer
 from crosslight.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -22,9 +22,10 @@ def load_tokenizers(folder: Path) -> Tokenizers:
         make = KINDS[description["kind"]]
         source = make((folder / "source.model").read_bytes())
         target = source if description["joint"] else make((folder / "target.model").read_bytes())
-    except (OSError, ValueError, KeyError) as error:
+        expected = description["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, DataError) as error:
         raise RunError(f"{folder}: no usable tokenizer in this run folder ({error})") from error
     tokenizers = Tokenizers(source, target, description["kind"])
-    if tokenizers.content_hash != description["sha256"]:
+    if tokenizers.content_hash != expected:
         raise RunError(f"{folder}: the tokenizer files do not match the hash in tokenizer.json; were they swapped?")
     return tokenizers

@@ -20,7 +20,10 @@ class SentencePieceTokenizer:
 
     def __init__(self, model: bytes, name: str = "tokenizer") -> None:
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise DataError(f"{name}: this is no SentencePiece model ({error})") from error
         self.vocab_size = self._processor.vocab_size()
         self.pad_id, self.bos_id = self._processor.pad_id(), self._processor.bos_id()
         self.eos_id, self.unk_id = self._processor.eos_id(), self._processor.unk_id()
@@ -38,6 +41,8 @@ class SentencePieceTokenizer:
         return self._processor.encode(list(texts), num_threads=1)
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        if not ids:
+            return []  # the library would give ""
         special = {self.pad_id, self.bos_id, self.eos_id}
         return self._processor.decode([[i for i in sequence if i not in special] for sequence in ids], num_threads=1)
 
@@ -65,7 +70,7 @@ class SentencePieceRecipe:
         byte_fallback: bool,
         cache: str,
     ) -> None:
-        self.joint, self.cache = joint, Path(cache)
+        self.joint, self.cache = joint, Path(cache).expanduser()
         self.options: dict[str, Any] = {
             "vocab_size": vocab_size,
             "model_type": model_type,

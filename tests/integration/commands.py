@@ -1,0 +1,25 @@
+"""What the integration tests share: a copy task of seconds and how to start a command."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "expect=null",
+    "data.num_train=600",
+    "data.num_validation=21",
+    "data.num_test=23",
+    "decode.max_len_extra=3",
+    "trainer.log_every_n_steps=1",
+    "callbacks.progress.seconds=0",
+]
+"""A copy task of seconds: about six updates an epoch."""
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without the rank variables of another run."""
+    return {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "WORLD_SIZE")} | variables
