@@ -17,12 +17,17 @@ ALPHAS = [0.0, 0.6, 1.0, -1.0, -2.0]
 
 def beam(size: int, alpha: float = 0.0, n_best: int = 1, factor: float = 1.0, extra: int = 0) -> BeamSearch:
     return BeamSearch(
-        beam_size=size, n_best=n_best, length_penalty=alpha, length_offset=5, max_len_factor=factor, max_len_extra=extra
+        beam_size=size,
+        n_best=n_best,
+        length_penalty=alpha,
+        length_offset=5.0,
+        max_len_factor=factor,
+        max_len_extra=extra,
     )
 
 
 def greedy(alpha: float = 0.0) -> GreedySearch:
-    return GreedySearch(length_penalty=alpha, length_offset=5, max_len_factor=1.0, max_len_extra=0)
+    return GreedySearch(length_penalty=alpha, length_offset=5.0, max_len_factor=1.0, max_len_extra=0)
 
 
 def run(search: Search, step: TableStep, limits: list[int]) -> list[list[Hypothesis]]:
@@ -41,7 +46,18 @@ def h02(sentence: int, prefix: tuple[int, ...]) -> list[float]:
     return [math.log(end), math.log(1 - end)]
 
 
-# The case's own numbers at -1 (-1.72 against -0.92) are for the plain length; with Wu et al. the turn is below -1.63.
+def test_with_plain_length_the_case_has_its_own_numbers() -> None:
+    """At power -1 the longer hypothesis loses, -1.72 against -0.92."""
+    search = BeamSearch(
+        beam_size=2, n_best=2, length_penalty=-1.0, length_offset=0.0, max_len_factor=1.0, max_len_extra=0
+    )
+    (found,) = run(search, TableStep(h02), [3])
+    longer = math.log(0.6 * 0.95 * 0.99)
+    assert_same(found, [((), math.log(0.4), math.log(0.4)), ((1, 1), longer, 3 * longer)])
+    assert 3 * longer == pytest.approx(-1.72, abs=0.005)
+
+
+# With Wu et al. the shorter one wins only below -1.63.
 @pytest.mark.parametrize(
     ("alpha", "first", "scores"),
     [

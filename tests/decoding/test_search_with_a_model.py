@@ -63,9 +63,9 @@ def sentences(lengths: list[int] = LENGTHS) -> list[list[int]]:
 
 def search_of(size: int, alpha: float = 0.6) -> Search:
     if size == 0:
-        return GreedySearch(length_penalty=alpha, length_offset=5, max_len_factor=1.0, max_len_extra=4)
+        return GreedySearch(length_penalty=alpha, length_offset=5.0, max_len_factor=1.0, max_len_extra=4)
     return BeamSearch(
-        beam_size=size, n_best=size, length_penalty=alpha, length_offset=5, max_len_factor=1.0, max_len_extra=4
+        beam_size=size, n_best=size, length_penalty=alpha, length_offset=5.0, max_len_factor=1.0, max_len_extra=4
     )
 
 

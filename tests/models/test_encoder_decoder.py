@@ -186,7 +186,7 @@ def test_learned_positions_end_in_a_clear_error_and_cap_a_search_that_never_ends
         logits, state = model.decode(tokens, state)
         return logits.index_fill(-1, torch.tensor([2]), -1e4), state
 
-    search = GreedySearch(length_penalty=0.0, length_offset=5, max_len_factor=2.0, max_len_extra=50)
+    search = GreedySearch(length_penalty=0.0, length_offset=5.0, max_len_factor=2.0, max_len_extra=50)
     state = model.encode(source[:, :60])
     limits = search.max_lengths(state.source_lengths, model.max_positions)
     found = search(never_ends, state, bos_id=1, eos_id=2, max_lengths=limits)
