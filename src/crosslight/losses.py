@@ -1,7 +1,9 @@
 """Losses as (total, count) pairs: sums over real target tokens, to be divided once by the count of a whole update."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import nn
 
 from crosslight.errors import ConfigError
@@ -30,10 +32,39 @@ class LabelSmoothedCrossEntropy(nn.Module):
         self.smoothing, self.pad_id = smoothing, pad_id
 
     def forward(self, logits: Float[Tensor, "*shape vocab"], target: Int[Tensor, "*shape"]) -> TokenLoss:
-        real = target != self.pad_id
-        log_probs = logits[real].float().log_softmax(dim=-1)
-        nll = -log_probs.gather(-1, target[real][:, None]).sum()
-        total = nll
-        if self.smoothing:
-            total = (1 - self.smoothing) * nll - self.smoothing * log_probs.mean(dim=-1).sum()
-        return TokenLoss(total, nll.detach(), real.sum())
+        flat, wanted = logits.flatten(0, -2), target.flatten()
+        real = wanted != self.pad_id
+        total, nll = _SmoothedSum.apply(flat, wanted, real, self.smoothing)  # type: ignore[no-untyped-call]
+        return TokenLoss(total, nll, real.sum())
+
+
+class _SmoothedSum(torch.autograd.Function):
+    """The two sums over the rows that `real` marks, with the gradient written out.
+
+    With `p` the softmax of a row and `y` its reference, the row costs `-(1 - ε) log p_y - ε mean(log p)`, and the
+    gradient by the logits is `p - ε / vocab`, less `1 - ε` at y. Autograd would walk over the logits twice as often.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, real: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        log_probs = logits.float().log_softmax(dim=-1)
+        reference = log_probs.gather(-1, target[:, None])[:, 0]
+        nll = total = -torch.where(real, reference, 0.0).sum()
+        if smoothing:
+            total = (1 - smoothing) * nll - smoothing * torch.where(real, log_probs.mean(dim=-1), 0.0).sum()
+        ctx.save_for_backward(log_probs, target, real)
+        ctx.smoothing, ctx.dtype = smoothing, logits.dtype
+        nll = nll.clone()  # an output of its own, also where it equals the total
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad_total: Tensor, grad_nll: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        log_probs, target, real = ctx.saved_tensors
+        gradient = log_probs.exp()
+        if ctx.smoothing:
+            gradient -= ctx.smoothing / gradient.shape[-1]
+        gradient.scatter_add_(-1, target[:, None], gradient.new_full((len(target), 1), ctx.smoothing - 1))
+        gradient.masked_fill_(~real[:, None], 0.0)
+        gradient *= grad_total
+        return gradient.to(ctx.dtype), None, None, None
