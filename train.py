@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from crosslight.config.command_line import explained, forced
 from crosslight.config.root import register
 from crosslight.errors import ConfigError, CrosslightError, ExpectationError
+from crosslight.runs.folder import RunFolder
 
 log = logging.getLogger("crosslight.train")
 failed_jobs: list[str] = []
@@ -51,6 +52,11 @@ if __name__ == "__main__":
     register()
     sys.argv[1:] = forced(sys.argv[1:])
     try:
+        for argument in sys.argv[1:]:
+            if argument.startswith("resume=") and argument not in ("resume=", "resume=null"):
+                RunFolder.existing(
+                    argument.removeprefix("resume="), "resume"
+                )  # before Hydra makes a folder of that name
         main()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         stop(ConfigError(explained(error, sys.argv[1:])))

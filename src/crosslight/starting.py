@@ -16,7 +16,7 @@ def start(cfg: DictConfig) -> None:
     hydra = HydraConfig.get()
     folder = RunFolder(hydra.runtime.output_dir)
     if cfg.resume:
-        folder = RunFolder.existing(cfg.resume)
+        folder = RunFolder.existing(cfg.resume, "resume")
         cfg = resumed(folder, list(hydra.overrides.task))
     train(plain(cfg), folder)
     print(shown(folder.path), flush=True)

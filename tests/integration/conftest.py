@@ -54,3 +54,25 @@ def train(command: Command, folder: Path) -> Callable[..., Path]:
 def copy_run(train: Callable[..., Path]) -> Path:
     """A short run of the copy task: 24 updates, validations after 10, 20 and 24."""
     return train(*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1")
+
+
+@pytest.fixture(scope="session")
+def copier(train: Callable[..., Path]) -> Path:
+    """A run that has learnt to copy up to six of twelve symbols without a mistake."""
+    return train(
+        "expect.exact_match=100",
+        "data.num_symbols=12",
+        "data.max_length=6",
+        "data.num_train=20000",
+        "data.num_validation=20",
+        "data.num_test=200",
+        "data.max_tokens=800",
+        "model.d_model=64",
+        "model.d_ff=128",
+        "model.num_encoder_layers=1",
+        "model.num_decoder_layers=1",
+        "optimizer.lr=5e-3",
+        "scheduler.warmup_steps=50",
+        "trainer.max_steps=400",
+        "trainer.val_check_interval=200",
+    )

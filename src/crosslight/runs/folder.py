@@ -25,14 +25,14 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
 
     @classmethod
-    def existing(cls, path: str | Path) -> "RunFolder":
-        """The folder of a run that has started; a RunError says what is missing."""
+    def existing(cls, path: str | Path, key: str = "run") -> "RunFolder":
+        """The folder of a run that has started; a RunError says what is missing. `key` is the setting that named it."""
         folder = cls(path)
         if not folder.path.is_dir():
-            raise RunError(f"run={path}: there is no such folder")
+            raise RunError(f"{key}={path}: there is no such folder")
         if not folder.config.is_file():
             raise RunError(
-                f"run={path}: not a run folder, it has no config.yaml; name a folder like outputs/copy/<time>"
+                f"{key}={path}: not a run folder, it has no config.yaml; name a folder like outputs/copy/<time>"
             )
         return folder
 
