@@ -20,3 +20,6 @@ def shared() -> Path:
     if os.environ.get("CROSSLIGHT_SHARED") == "required":
         pytest.fail(f"CROSSLIGHT_SHARED=required, but {SHARED} is missing")
     pytest.skip("no shared data folder")
+
+
+pytest_plugins = ["commands_fixtures"]

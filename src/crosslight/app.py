@@ -98,6 +98,7 @@ def prepare(config: Config, folder: RunFolder) -> Prepared:
 def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prepared: Prepared, record: Record) -> None:
     """What every process of a run does."""
     from lightning.pytorch import seed_everything
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
     from crosslight.data.module import TranslationData
 
@@ -138,7 +139,7 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         raise KeyboardInterrupt
     _record_training(record, config, folder, prepared, trainer, parts, time.monotonic() - start)
     weights = load_checkpoint(folder.best)
-    model.load_state_dict(model_weights(weights))
+    set_model_state_dict(model, model_weights(weights), options=StateDictOptions(full_state_dict=True))
     if prepared.tests:
         trainer.test(task, data, verbose=False)
     _record_scores(record, folder, prepared, task, weights)

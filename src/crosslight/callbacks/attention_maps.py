@@ -23,8 +23,6 @@ class AttentionMaps(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        if not loggers or not trainer.is_global_zero:
-            return
         import numpy as np
 
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -34,6 +32,8 @@ class AttentionMaps(Callback):
             training = model.training
             weights = cross_attention(model.eval(), batch.source, batch.target_in).float().cpu()
             model.train(training)
+            if not trainer.is_global_zero:  # every process ran the model: under FSDP each holds a part of the weights
+                continue
             source = data.tokenizers.source.pieces(batch.source[0].tolist())
             target = data.tokenizers.target.pieces(batch.target_out[0].tolist())
             for logger in loggers:

@@ -128,7 +128,9 @@ class TrainerRecipe:
         if self.strategy == "fsdp":
             from lightning.pytorch.strategies import ModelParallelStrategy
 
-            return ModelParallelStrategy(tensor_parallel_size=1, save_distributed_checkpoint=False)
+            return ModelParallelStrategy(
+                data_parallel_size=self.total_processes, tensor_parallel_size=1, save_distributed_checkpoint=False
+            )
         if self.total_processes == 1:
             return "auto"
         from lightning.pytorch.strategies import DDPStrategy

@@ -53,6 +53,7 @@ class Task(LightningModule):
         self.clip, self.seed = clip, seed
         self.last_update: Update | None = None
         self.checkpoint_facts: dict[str, Any] = {}
+        self._sharded = False
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["crosslight"] = self.checkpoint_facts  # plain data: what a checkpoint belongs to
@@ -60,6 +61,26 @@ class Task(LightningModule):
     def loss_of(self, batch: Batch) -> TokenLoss:
         """The summed loss of one micro-batch."""
         raise NotImplementedError
+
+    def configure_model(self) -> None:
+        """Lightning's hook: under FSDP the model is spread over the processes."""
+        if self.device_mesh is not None:
+            from crosslight.tasks.sharding import shard
+
+            shard(self.model, self.device_mesh["data_parallel"])
+            self._sharded = True
+
+    def on_validation_start(self) -> None:
+        if self._sharded:
+            from crosslight.tasks.sharding import gather_weights
+
+            gather_weights(self.model)
+
+    def on_validation_end(self) -> None:
+        if self._sharded:
+            from crosslight.tasks.sharding import spread_weights
+
+            spread_weights(self.model)
 
     def configure_optimizers(self) -> Optimizer:
         optimizer = self.make_optimizer(parameter_groups(self.model))
@@ -91,9 +112,15 @@ class Task(LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None:  # fp16: the losses were scaled up
             scaler.unscale_(optimizer.optimizer)
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        torch._foreach_div_(gradients, tokens.clamp(min=1).to(gradients[0].dtype))
-        return nn.utils.clip_grad_norm_(parameters, self.clip if self.clip else float("inf"))
+        local = [_local(p.grad) for p in parameters if p.grad is not None]
+        torch._foreach_div_(local, tokens.clamp(min=1).to(local[0].dtype))
+        norm: Any = nn.utils.clip_grad_norm_(parameters, self.clip if self.clip else float("inf"))
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def _local(tensor: Any) -> Tensor:
+    """This process's part of a tensor that FSDP spreads; any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def gather_objects(local: Any) -> list[Any]:

@@ -80,7 +80,9 @@ class FastReduction:
                 sums = sums + micro_step(batch)
         if world > 1:
             dist.all_reduce(sums)
-            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], world)  # DDP and FSDP take the mean
+            for parameter in parameters:  # DDP and FSDP take the mean
+                if parameter.grad is not None:
+                    parameter.grad.mul_(world)
         return sums
 
 

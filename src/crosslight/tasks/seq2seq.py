@@ -59,6 +59,12 @@ class Seq2SeqTask(Task):
         self.validation_result = result = self._validation.result(gather_objects)
         self.log_dict({f"val/{name}": score.value for name, score in result.scores.items()}, logger=False)
 
+    def on_test_start(self) -> None:
+        self.on_validation_start()
+
+    def on_test_end(self) -> None:
+        self.on_validation_end()
+
     def on_test_epoch_start(self) -> None:
         for test in self._tests:
             test.reset()
