@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from crosslight.config.arguments import script_arguments
-from crosslight.errors import CrosslightError
+from crosslight.errors import ConfigError, CrosslightError
 
 KEYS = {"run": str, "checkpoint": str, "split": str, "source": str, "reference": str, "data": str, "output": str}
 
@@ -23,8 +23,10 @@ def main() -> None:
 
     run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
     split = "test" if "source" in arguments else arguments.get("split", "test")
-    table = {}
-    for name, pairs in test_sets(run.config, arguments).items():
+    table, sets = {}, test_sets(run.config, arguments)
+    if "output" in arguments and len(sets) > 1:
+        raise ConfigError(f"output: one file cannot hold the translations of {', '.join(sets)}")
+    for name, pairs in sets.items():
         result = evaluate(run, pairs)
         table[name] = {metric: score._asdict() for metric, score in sorted(result.scores.items())}
         if "output" in arguments:

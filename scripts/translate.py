@@ -21,7 +21,7 @@ def main() -> None:
     first = 1
     while block := list(islice(sys.stdin.buffer, arguments.get("lines", 2000))):
         lines = decode_lines(b"".join(block), f"standard input, from line {first}")
-        for text in translate(run, lines):
+        for text in translate(run, lines, first):
             sys.stdout.buffer.write(text.replace("\n", " ").encode("utf-8", "replace") + b"\n")
         sys.stdout.buffer.flush()
         first += len(lines)

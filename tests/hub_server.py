@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Serve a folder as a read-only Hugging Face Hub on 127.0.0.1 (standard library only).
 
-    python serve_hub.py [--root HUB] [--port 0] [--log requests.jsonl] [--delay S] [--fail STATUS]
+    python tests/hub_server.py [--root HUB] [--port 0] [--log requests.jsonl] [--delay S] [--fail STATUS]
 
 HUB/datasets/<org>/<name>/... is one dataset repository each, with the single revision "main". The first line printed
 is the one to export:

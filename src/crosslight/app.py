@@ -86,11 +86,12 @@ def prepare(config: Config, folder: RunFolder) -> Prepared:
         len(validation),
         ", ".join(f"{name} ({len(test)})" for name, test in tests.items()) or "none",
     )
+    limit = config["model"].get("positions", {}).get("max_positions")
     return Prepared(
         tokenizers,
         train_data,
-        encode_pairs(validation, tokenizers),
-        {name: encode_pairs(test, tokenizers) for name, test in tests.items()},
+        encode_pairs(validation, tokenizers, limit),
+        {name: encode_pairs(test, tokenizers, limit) for name, test in tests.items()},
         left_out,
     )
 
@@ -131,7 +132,7 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         accumulate=recipe.accumulate,
     )
     checkpoint, update = _resume_point(folder, tokenizers)
-    loggers = build.build_loggers(config, folder.path, purge_step=update) if rank() == 0 else []
+    loggers = build.build_loggers(config, folder.path, purge_step=update + 1) if rank() == 0 else []
     trainer = recipe.build(folder, build.build_callbacks(config, recipe), loggers)
     start = time.monotonic()
     trainer.fit(task, data, ckpt_path=checkpoint)
@@ -139,7 +140,8 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         raise KeyboardInterrupt
     _record_training(record, config, folder, prepared, trainer, parts, time.monotonic() - start)
     weights = load_checkpoint(folder.best)
-    set_model_state_dict(model, model_weights(weights), options=StateDictOptions(full_state_dict=True))
+    restored: dict[str, Any] = {**model_weights(weights)}
+    set_model_state_dict(model, restored, options=StateDictOptions(full_state_dict=True))  # FSDP takes its part of it
     if prepared.tests:
         trainer.test(task, data, verbose=False)
     _record_scores(record, folder, prepared, task, weights)

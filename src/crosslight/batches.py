@@ -11,7 +11,7 @@ class Batch:
     """Padded pairs. `target_in` starts with BOS, `target_out` ends with EOS; both are padded to the same width.
 
     `sentence_ids` index the data set, in row order. `epoch` and `index` say which micro-batch of the run this is: they
-    seed dropout. A placeholder that evens out ranks has one row of padding only and no sentence ids.
+    seed dropout. A placeholder that evens out ranks has one row without a target and no sentence ids.
     """
 
     source: Int[Tensor, "batch source"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -42,9 +43,13 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
     used = {group: config[group] for group in AFTER_TRAINING} if trusted_only else config
     check_config(used, trusted_only=trusted_only)
     check_rules(config)
-    build_trainer_recipe(config)
+    recipe = build_trainer_recipe(config)
     build_search(config)
     make(config["scheduler"])
+    with torch.device("meta"):  # no memory: only to see whether it can be built
+        make(config["model"], source_vocab_size=8, target_vocab_size=8, pad_id=0)
+    if not trusted_only:
+        build_callbacks(config, recipe)
 
 
 def make(node: Config, **runtime: Any) -> Any:
@@ -59,7 +64,9 @@ def make(node: Config, **runtime: Any) -> Any:
     except InstantiationException as error:
         if isinstance(error.__cause__, CrosslightError):  # said in our words already
             raise error.__cause__ from None
-        raise
+        raise ConfigError(f"{node['_target_']}: {error.__cause__ or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{node['_target_']}: {error}") from error
 
 
 def build_corpus(config: Config) -> Corpus:

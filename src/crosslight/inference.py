@@ -15,7 +15,7 @@ from crosslight import build
 from crosslight.config.check import check_config
 from crosslight.config.compose import compose
 from crosslight.data.batching import plan_evaluation
-from crosslight.data.cleaning import encode_pairs
+from crosslight.data.cleaning import encode_pairs, encode_side
 from crosslight.data.collate import pad
 from crosslight.data.corpus import Pairs
 from crosslight.data.lines import read_lines
@@ -75,7 +75,7 @@ def evaluate(run: TrainedRun, pairs: Pairs) -> EvaluationResult:
     loss = LabelSmoothedCrossEntropy(0.0, tokenizer.pad_id)
     evaluation = Evaluation(run.model, loss, run.search, tokenizer, run.config["data"]["target_lang"])
     budget = run.config["data"]["eval_max_tokens"]
-    data = encode_pairs(pairs, run.tokenizers)
+    data = encode_pairs(pairs, run.tokenizers, run.model.max_positions)
     with run.precision():
         for batch in evaluation_loader(data, run.tokenizers, max_tokens=budget):
             evaluation.update(batch.to(run.device))
@@ -108,27 +108,22 @@ def test_sets(config: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Pa
     return sets
 
 
-def translate(run: TrainedRun, lines: Sequence[str]) -> list[str]:
+def translate(run: TrainedRun, lines: Sequence[str], first: int = 1) -> list[str]:
     """One translation for each line, in order. A line without any piece gets an empty one, without asking the model.
 
-    A source longer than the model's positions is cut on the right, with a warning that names the line.
+    A source longer than the model's positions is cut on the right, with a warning that names the line; lines are
+    counted from `first`.
     """
     translations = [""] * len(lines)
-    for numbers, texts in _batches(run, lines):
+    for numbers, texts in _batches(run, lines, first):
         for number, text in zip(numbers, texts, strict=True):
             translations[number] = text
     return translations
 
 
-def _batches(run: TrainedRun, lines: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
+def _batches(run: TrainedRun, lines: Sequence[str], first: int) -> Iterator[tuple[list[int], list[str]]]:
     source, target = run.tokenizers.source, run.tokenizers.target
-    limit = run.model.max_positions
-    encoded = []
-    for number, ids in enumerate(source.encode_batch(lines)):
-        if limit is not None and len(ids) + 1 > limit:
-            log.warning("line %d: cut from %d pieces to the model's %d", number + 1, len(ids), limit - 1)
-            ids = ids[: limit - 1]
-        encoded.append([*ids, source.eos_id])
+    encoded = encode_side(source, lines, run.model.max_positions, "line", first)
     lengths = np.array([len(ids) for ids in encoded], np.int64)
     written = np.flatnonzero(lengths > 1)
     for chosen in plan_evaluation(lengths[written], run.config["data"]["eval_max_tokens"]):

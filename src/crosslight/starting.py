@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from crosslight.app import train
 from crosslight.build import plain
 from crosslight.errors import ConfigError
-from crosslight.runs.folder import RunFolder
+from crosslight.runs.folder import GROUPS, RunFolder
 
 
 def start(cfg: DictConfig) -> None:
@@ -33,7 +33,7 @@ def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
     values = [value for value in values if not value.startswith("resume=")]
     for value in values:
         key = value.partition("=")[0]
-        if "." not in key and isinstance(OmegaConf.select(cfg, key), DictConfig):
+        if key.partition("/")[0] in GROUPS and "." not in key:
             raise ConfigError(f"{key}: a resumed run keeps its {key}; only values such as {key}.x=… can be changed")
     return OmegaConf.merge(cfg, OmegaConf.from_dotlist(values))  # type: ignore[return-value]
 

@@ -1,5 +1,6 @@
 """Cross-attention heat maps of a few fixed validation sentences in TensorBoard, with the pieces on the axes."""
 
+import math
 from typing import Any
 
 import torch
@@ -46,9 +47,11 @@ def attention_figure(weights: Float[Tensor, "layer target source"], source: list
     from matplotlib.figure import Figure
 
     layers = weights.shape[0]
+    columns = math.ceil(math.sqrt(layers)) if layers > 3 else layers
+    rows = math.ceil(layers / columns)
     width, height = max(2.5, 0.28 * len(source)), max(2.0, 0.24 * len(target))
-    figure = Figure(figsize=(width * min(layers, 3) + 1.2, (height + 0.9) * -(-layers // 3)), layout="constrained")
-    axes = figure.subplots(-(-layers // 3), min(layers, 3), squeeze=False, sharey=True)
+    figure = Figure(figsize=(width * columns + 1.2, (height + 0.9) * rows), dpi=120, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for panel in axes.flat[layers:]:
         panel.set_visible(False)
     for layer, panel in enumerate(axes.flat[:layers]):

@@ -1,6 +1,7 @@
 """Keeps the weights with the best validation score in `checkpoints/best.ckpt`; the test uses them."""
 
 import logging
+import math
 from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
@@ -31,7 +32,7 @@ class Best(Callback):
         assert isinstance(pl_module, Seq2SeqTask)
         assert pl_module.validation_result is not None
         value = float(trainer.callback_metrics[self.monitor])
-        if self.value is not None and (value <= self.value if self.mode == "max" else value >= self.value):
+        if not self._is_better(value):
             return
         self.value, self.update = value, trainer.global_step
         weights = trainer.strategy.lightning_module_state_dict()
@@ -41,6 +42,12 @@ class Best(Callback):
         if trainer.is_global_zero:
             save_checkpoint(content, RunFolder(trainer.default_root_dir).best)
         log.info("best so far: %s %.4g after update %d", self.monitor, value, self.update)
+
+    def _is_better(self, value: float) -> bool:
+        """NaN is better than nothing only."""
+        if self.value is None or math.isnan(self.value):
+            return True
+        return value > self.value if self.mode == "max" else value < self.value
 
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value, "update": self.update}

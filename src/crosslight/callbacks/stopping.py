@@ -23,6 +23,9 @@ class StopAt(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.start = time.monotonic()
+        trainer.should_stop = (
+            trainer.global_step >= self.max_steps
+        )  # a run that was there already makes no further step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -1,5 +1,7 @@
 """Which training pairs are left out, and a table that says how many and why. Pairs leave together, never one side."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +9,9 @@ import numpy as np
 from crosslight.data.corpus import Pairs
 from crosslight.data.ragged import Ragged
 from crosslight.errors import DataError
-from crosslight.tokenizers.base import Tokenizers
+from crosslight.tokenizers.base import Tokenizer, Tokenizers
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,33 @@ class EncodedPairs:
         return len(self.source)
 
 
-def encode_pairs(pairs: Pairs, tokenizers: Tokenizers) -> EncodedPairs:
-    """Every pair as token ids, each side closed by EOS."""
-    source = [[*ids, tokenizers.source.eos_id] for ids in tokenizers.source.encode_batch(pairs.source)]
-    target = [[*ids, tokenizers.target.eos_id] for ids in tokenizers.target.encode_batch(pairs.target)]
+def encode_pairs(pairs: Pairs, tokenizers: Tokenizers, limit: int | None = None) -> EncodedPairs:
+    """Every pair as token ids, each side closed by EOS. Sides above `limit` ids are cut, with a warning."""
+    source = encode_side(tokenizers.source, pairs.source, limit, f"{pairs.name}, source line")
+    target = encode_side(tokenizers.target, pairs.target, limit, f"{pairs.name}, target line")
     return EncodedPairs(pairs, Ragged(source), Ragged(target))
+
+
+def encode_side(
+    tokenizer: Tokenizer, lines: Sequence[str], limit: int | None, name: str, first: int = 1
+) -> list[list[int]]:
+    """Each line as token ids and EOS. Where a model has positions for `limit` ids only, a longer line loses its end.
+
+    A warning names each such line by `name` and its number, counted from `first`.
+    """
+    encoded = []
+    for number, ids in enumerate(tokenizer.encode_batch(lines), first):
+        if limit is not None and len(ids) + 1 > limit:
+            log.warning(
+                "%s %d: cut from %d pieces to the %d that the model has positions for",
+                name,
+                number,
+                len(ids),
+                limit - 1,
+            )
+            ids = ids[: limit - 1]
+        encoded.append([*ids, tokenizer.eos_id])
+    return encoded
 
 
 def clean(encoded: EncodedPairs, max_len: int) -> tuple[EncodedPairs, dict[str, int]]:

@@ -21,11 +21,14 @@ def pad(sequences: Sequence[NDArray[np.int32] | Sequence[int]], pad_id: int) -> 
 
 
 def collate(data: EncodedPairs, rows: NDArray[np.int64], tokenizers: Tokenizers, *, epoch: int, index: int) -> Batch:
-    """The micro-batch of the given rows; without any row, a placeholder of padding that weighs nothing."""
+    """The micro-batch of the given rows; without any row, a placeholder that weighs nothing.
+
+    Its source has one token, for attention over nothing is a corner that kernels treat differently.
+    """
     source_pad, target_pad, bos = tokenizers.source.pad_id, tokenizers.target.pad_id, tokenizers.target.bos_id
     if not len(rows):
-        nothing = torch.tensor([[target_pad]])
-        return Batch(torch.tensor([[source_pad]]), nothing, nothing, (), epoch=epoch, index=index)
+        nothing, source = torch.tensor([[target_pad]]), torch.tensor([[tokenizers.source.eos_id]])
+        return Batch(source, nothing, nothing, (), epoch=epoch, index=index)
     numbers = rows.tolist()
     targets = [data.target[i] for i in numbers]
     return Batch(

@@ -1,6 +1,5 @@
 """The LightningDataModule: hands loaders to the trainer and keeps the position in training for a resume."""
 
-import logging
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
@@ -9,9 +8,8 @@ from crosslight.batches import Batch
 from crosslight.data.batching import plan_epoch
 from crosslight.data.cleaning import EncodedPairs
 from crosslight.data.loaders import TrainingLoader, evaluation_loader
+from crosslight.errors import RunError
 from crosslight.tokenizers.base import Tokenizers
-
-log = logging.getLogger(__name__)
 
 
 class TranslationData(LightningDataModule):
@@ -89,13 +87,26 @@ class TranslationData(LightningDataModule):
         return {
             "epoch": self._epoch,
             "updates": loop.epoch_loop.batch_progress.current.ready,
-            "max_tokens": self.max_tokens,
-            "virtual_ranks": self.virtual_ranks,
-            "accumulate": self.accumulate,
+            "plan": self._plan_facts(),
+        }
+
+    def _plan_facts(self) -> dict[str, Any]:
+        """What decides which sentences are in which update; a position means nothing under another plan."""
+        return {
+            "data.max_tokens": self.max_tokens,
+            "trainer.virtual_ranks": self.virtual_ranks,
+            "trainer.accumulate": self.accumulate,
             "seed": self.seed,
+            "data (sha256)": self.train.pairs.content_hash,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for key, value in self._plan_facts().items():
+            if state_dict["plan"][key] != value:
+                raise RunError(
+                    f"resume: {key} was {state_dict['plan'][key]} and is now {value}, but a run keeps its batches; "
+                    f"leave it as it was, or start a new run"
+                )
         self._position = {"epoch": state_dict["epoch"], "updates": state_dict["updates"]}
 
     @property

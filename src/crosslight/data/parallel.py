@@ -45,12 +45,6 @@ class TextFiles(Corpus):
     held_out: int
     seed: int
 
-    def __post_init__(self) -> None:
-        if not self.train.given:
-            raise ConfigError(
-                "data.train.source: no training files; give data.train.source=FILE and data.train.target=FILE"
-            )
-
     def training_pairs(self) -> Pairs:
         return self._split[0]
 
@@ -62,6 +56,10 @@ class TextFiles(Corpus):
 
     @cached_property
     def _split(self) -> tuple[Pairs, Pairs]:
+        if not self.train.given:
+            raise ConfigError(
+                "data.train.source: no training files; give data.train.source=FILE and data.train.target=FILE"
+            )
         pairs = self.train.read()
         if self.validation.given:
             return pairs, self.validation.read()

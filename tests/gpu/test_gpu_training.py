@@ -1,0 +1,34 @@
+"""The same run on GPUs: learns, in each precision and strategy. Run with `pytest -m gpu` on a machine that has one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+OPTIONS = ["expect=null", "trainer.max_steps=300", "trainer.val_check_interval=150", "data.num_train=20000"]
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16", "16"])
+def test_one_gpu_learns_to_copy(train: Callable[..., Path], precision: str) -> None:
+    run = train(*OPTIONS, "trainer=gpu", f"trainer.precision={precision}")
+    assert json.loads((run / "record.json").read_text())["scores"]["test"]["copy"]["bleu"]["value"] > 30
+
+
+@pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
+def test_all_gpus_learn_to_copy(train: Callable[..., Path], trainer: str) -> None:
+    run = train(*OPTIONS, f"trainer={trainer}")
+    assert json.loads((run / "record.json").read_text())["scores"]["test"]["copy"]["bleu"]["value"] > 30
+
+
+def test_fused_attention_equals_the_plain_one() -> None:
+    from crosslight.nn.attention import attend, attention_scores, attention_weights
+
+    query, key, value = (torch.randn(2, 3, n, 8, device="cuda") for n in (4, 5, 5))
+    mask = torch.ones(2, 1, 1, 5, dtype=torch.bool, device="cuda")
+    mask[0, ..., 3:] = False
+    plain = attention_weights(attention_scores(query, key, 8**-0.5), mask) @ value
+    torch.testing.assert_close(attend(query, key, value, mask), plain, rtol=1e-4, atol=1e-4)
