@@ -9,12 +9,14 @@ import sys
 from itertools import islice
 
 from crosslight.config.arguments import script_arguments
-from crosslight.errors import CrosslightError
+from crosslight.errors import ConfigError, CrosslightError
 
 
 def main() -> None:
     arguments = script_arguments(__doc__, {"run": str, "checkpoint": str, "lines": int}, needed=["run"])
-    from crosslight.data.lines import decode_lines
+    if arguments.get("lines", 1) < 1:
+        raise ConfigError(f"lines: {arguments['lines']} is less than 1")
+    from crosslight.data.lines import decode_lines, one_line
     from crosslight.inference import load_run, translate
 
     run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
@@ -22,7 +24,7 @@ def main() -> None:
     while block := list(islice(sys.stdin.buffer, arguments.get("lines", 2000))):
         lines = decode_lines(b"".join(block), f"standard input, from line {first}")
         for text in translate(run, lines, first):
-            sys.stdout.buffer.write(text.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+            sys.stdout.buffer.write(one_line(text).encode("utf-8", "replace") + b"\n")
         sys.stdout.buffer.flush()
         first += len(lines)
 

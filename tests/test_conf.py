@@ -135,7 +135,7 @@ def test_every_file_composes_passes_the_check_and_builds(file: str, tmp_path: Pa
     assert task.model is model
     callbacks = build.build_callbacks(config, recipe)
     assert len(callbacks) == 1 + len(config["callbacks"] or {})
-    loggers = build.build_loggers(config, tmp_path, purge_step=None)
+    loggers = build.build_loggers(config, tmp_path, update=0)
     trainer = _on_this_machine(recipe).build(RunFolder(tmp_path), callbacks, loggers)
     assert {type(c) for c in callbacks} <= {type(c) for c in trainer.callbacks}
     assert trainer.loggers == loggers
@@ -174,4 +174,4 @@ def test_the_default_cache_of_tokenizers_lies_in_the_home_folder() -> None:
 def test_any_number_of_loggers_can_be_chosen(choice: str, count: int, tmp_path: Path) -> None:
     config = build.plain(compose([*QUIET_DATA, f"logger={choice}"]))
     build.check(config)
-    assert len(build.build_loggers(config, tmp_path, purge_step=None)) == count
+    assert len(build.build_loggers(config, tmp_path, update=0)) == count

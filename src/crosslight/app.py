@@ -17,13 +17,14 @@ import yaml
 from crosslight import build
 from crosslight.build import Config
 from crosslight.data.cleaning import EncodedPairs, clean, encode_pairs
-from crosslight.errors import CrosslightError, ExpectationError
+from crosslight.errors import CrosslightError, DataError, ExpectationError, RunError
 from crosslight.metrics.translation import Score, check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
+from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import check_tokenizer, file_hash, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder, write_atomically
-from crosslight.runs.launch import other_ranks, pinned_threads, rank
-from crosslight.runs.record import Record, environment, now
+from crosslight.runs.launch import other_ranks, pinned_threads, rank, started_from_outside
+from crosslight.runs.record import Record
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.load import load_tokenizers
@@ -46,23 +47,18 @@ def train(config: Config, folder: RunFolder) -> Record:
     """Train, or go on training, in a folder. Raises an ExpectationError if the recipe's mark is missed."""
     build.check(config)
     check_target_language(config["data"]["target_lang"])
-    record = Record(folder.record)
-    record.update(name=config["name"], status="running", started=now(), **environment())
-    try:
-        recipe = build.build_trainer_recipe(config)
-        # from now on part of the run: a resume on another number of processes makes the same updates
-        config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
-        write_atomically(folder.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
+    recipe = build.build_trainer_recipe(config)
+    recipe.check_machine()
+    if started_from_outside() and rank() > 0:
+        folder.wait_until_started()
+        return join(folder)
+    # from now on part of the run: a resume on another number of processes makes the same updates
+    config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
+    with attempt(folder, config["name"]) as record:
+        write_atomically(folder.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
         prepared = prepare(config, folder)
         with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes):
             _fit_and_test(config, folder, recipe, prepared, record)
-        record.update(status="finished", finished=now())
-    except (KeyboardInterrupt, SystemExit):
-        record.update(status="interrupted", finished=now())
-        raise
-    except BaseException as error:
-        record.update(status="failed", finished=now(), error=f"{type(error).__name__}: {error}")
-        raise
     log.info("\n%s", score_table(record.content["scores"]))
     _judge(config, record)
     return record
@@ -72,6 +68,9 @@ def prepare(config: Config, folder: RunFolder) -> Prepared:
     """Load the pairs, train or restore the tokenizers, encode. The run's own tokenizer, once written, is used again."""
     corpus = build.build_corpus(config)
     pairs, validation, tests = corpus.training_pairs(), corpus.validation_pairs(), corpus.test_pairs()
+    for name, part in {"validation": validation, **tests}.items():
+        if not len(part):
+            raise DataError(f"data: nothing to score in {name} ({part.name}); it needs at least one pair")
     if (folder.tokenizer / "tokenizer.json").is_file():
         tokenizers = load_tokenizers(folder.tokenizer)
     else:
@@ -131,8 +130,8 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         virtual_ranks=recipe.total_virtual_ranks,
         accumulate=recipe.accumulate,
     )
-    checkpoint, update = _resume_point(folder, tokenizers)
-    loggers = build.build_loggers(config, folder.path, purge_step=update + 1) if rank() == 0 else []
+    checkpoint, update = _resume_point(config, folder, tokenizers)
+    loggers = build.build_loggers(config, folder.path, update=update) if rank() == 0 else []
     trainer = recipe.build(folder, build.build_callbacks(config, recipe), loggers)
     start = time.monotonic()
     trainer.fit(task, data, ckpt_path=checkpoint)
@@ -150,13 +149,18 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         torch.distributed.destroy_process_group()
 
 
-def _resume_point(folder: RunFolder, tokenizers: Tokenizers) -> tuple[Path | None, int]:
+def _resume_point(config: Config, folder: RunFolder, tokenizers: Tokenizers) -> tuple[Path | None, int]:
     """The newest checkpoint of the folder, if there is one, and after which update it was saved."""
     saved = folder.updates_saved()
     if not saved:
         return None, 0
     checkpoint = load_checkpoint(saved[-1])
     check_tokenizer(checkpoint, tokenizers.content_hash, saved[-1])
+    for key, value in checkpoint["crosslight"]["config"]["model"].items():
+        if config["model"].get(key) != value and not key.endswith("dropout"):
+            raise RunError(
+                f"resume: model.{key} was {value} and is now {config['model'].get(key)}; a run keeps its model"
+            )
     log.info("resuming from %s", saved[-1])
     return saved[-1], checkpoint["global_step"]
 
@@ -181,7 +185,7 @@ def _record_training(
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
         epochs=trainer.current_epoch,
-        wall_seconds=round(record.content.get("wall_seconds", 0) + seconds, 2),
+        training_seconds=round(trained, 2),
         target_tokens=progress.tokens if progress else None,
         target_tokens_per_second=round(progress.tokens / max(trained, 1e-9), 1) if progress else None,
         parameters={"total": sum(parts.values()), **parts},
@@ -273,7 +277,7 @@ def _quiet() -> None:
         warnings.filterwarnings("ignore", text)
 
 
-def _join(folder: RunFolder) -> None:
+def join(folder: RunFolder) -> Record:
     """Take part in a run as a rank above 0: everything but writing."""
     config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     logging.basicConfig(level=logging.WARNING, format=f"[rank {rank()}] %(message)s")
@@ -281,10 +285,11 @@ def _join(folder: RunFolder) -> None:
     record = Record(folder.record, writes=False)
     with pinned_threads(recipe.threads_per_process):
         _fit_and_test(config, folder, recipe, prepare(config, folder), record)
+    return record
 
 
 if __name__ == "__main__":
     try:
-        _join(RunFolder(sys.argv[1]))
+        join(RunFolder(sys.argv[1]))
     except CrosslightError as error:
         sys.exit(f"error: {error}")

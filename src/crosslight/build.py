@@ -43,13 +43,16 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
     used = {group: config[group] for group in AFTER_TRAINING} if trusted_only else config
     check_config(used, trusted_only=trusted_only)
     check_rules(config)
-    recipe = build_trainer_recipe(config)
     build_search(config)
     make(config["scheduler"])
     with torch.device("meta"):  # no memory: only to see whether it can be built
         make(config["model"], source_vocab_size=8, target_vocab_size=8, pad_id=0)
-    if not trusted_only:
-        build_callbacks(config, recipe)
+    if not trusted_only:  # what only training needs, on the machine that trains
+        build_callbacks(config, build_trainer_recipe(config))
+        try:
+            make(config["optimizer"])([torch.nn.Parameter(torch.zeros(1))])
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"optimizer: {error}") from error
 
 
 def make(node: Config, **runtime: Any) -> Any:
@@ -95,7 +98,7 @@ def build_model(config: Config, tokenizers: Tokenizers) -> Any:
         config["model"],
         source_vocab_size=tokenizers.source.vocab_size,
         target_vocab_size=tokenizers.target.vocab_size,
-        pad_id=tokenizers.target.pad_id,
+        pad_id=tokenizers.source.pad_id,
     )
 
 
@@ -123,15 +126,21 @@ def build_callbacks(config: Config, recipe: TrainerRecipe) -> list[Any]:
     from crosslight.callbacks.stopping import StopAt
 
     stop = StopAt(max_steps=recipe.max_steps, max_epochs=recipe.max_epochs, max_time=recipe.max_time)
-    return [stop, *(make(node) for node in (config["callbacks"] or {}).values() if node)]
+    return [stop, *(make(node) for node in config["callbacks"].values())]
 
 
-def build_loggers(config: Config, folder: Path, purge_step: int | None) -> list[Any]:
-    """The configured loggers, all writing below the run folder."""
+def build_loggers(config: Config, folder: Path, update: int) -> list[Any]:
+    """The configured loggers, all writing below the run folder, from the next update on.
+
+    TensorBoard forgets what a killed run has logged after `update`; Lightning's CSV logger would delete its old table,
+    so it begins another beside it.
+    """
     loggers = []
     for kind, node in (config["logger"] or {}).items():
-        runtime = {"save_dir": str(folder), "name": kind, "version": ""}
+        runtime: dict[str, Any] = {"save_dir": str(folder), "name": kind, "version": ""}
         if kind == "tensorboard":
-            runtime["purge_step"] = purge_step  # type: ignore[assignment]
+            runtime["purge_step"] = update + 1
+        elif update:
+            runtime["version"] = f"from_update_{update}"
         loggers.append(make(node, **runtime))
     return loggers

@@ -25,6 +25,8 @@ from crosslight.errors import ConfigError
 from crosslight.losses import LabelSmoothedCrossEntropy
 from crosslight.runs.checkpoints import check_tokenizer, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.launch import pinned_threads
+from crosslight.runs.record import read_record
 from crosslight.tasks.evaluation import Evaluation, EvaluationResult, translate_state
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.load import load_tokenizers
@@ -34,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A model with everything it needs to translate."""
+    """A model with everything it needs to translate. `threads` is how many each process trained with, on a CPU."""
 
     config: dict[str, Any]
     model: Any
@@ -42,6 +44,7 @@ class TrainedRun:
     search: Search
     device: torch.device
     precision: Callable[[], AbstractContextManager[Any]]
+    threads: int | None
 
 
 def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any] | None = None) -> TrainedRun:
@@ -57,16 +60,18 @@ def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any]
     content = load_checkpoint(file)
     tokenizers = load_tokenizers(folder.tokenizer)
     check_tokenizer(content, tokenizers.content_hash, file)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = torch.cuda.is_available() and config["trainer"]["accelerator"] != "cpu"
+    device = torch.device("cuda" if on_gpu else "cpu")
     model = build.build_model(config, tokenizers)
     model.load_state_dict(model_weights(content))
-    recipe = build.build_trainer_recipe(config)
-    half = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(str(recipe.precision))
+    half = {"bf16": torch.bfloat16, "16": torch.float16}.get(str(config["trainer"]["precision"]).removesuffix("-mixed"))
 
     def precision() -> AbstractContextManager[Any]:
         return nullcontext() if half is None else torch.autocast(device.type, dtype=half)
 
-    return TrainedRun(config, model.to(device).eval(), tokenizers, build.build_search(config), device, precision)
+    threads = read_record(folder.record).get("threads") if folder.record.is_file() and not on_gpu else None
+    search = build.build_search(config)
+    return TrainedRun(config, model.to(device).eval(), tokenizers, search, device, precision, threads)
 
 
 def evaluate(run: TrainedRun, pairs: Pairs) -> EvaluationResult:
@@ -76,7 +81,7 @@ def evaluate(run: TrainedRun, pairs: Pairs) -> EvaluationResult:
     evaluation = Evaluation(run.model, loss, run.search, tokenizer, run.config["data"]["target_lang"])
     budget = run.config["data"]["eval_max_tokens"]
     data = encode_pairs(pairs, run.tokenizers, run.model.max_positions)
-    with run.precision():
+    with run.precision(), pinned_threads(run.threads):
         for batch in evaluation_loader(data, run.tokenizers, max_tokens=budget):
             evaluation.update(batch.to(run.device))
     return evaluation.result()

@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from crosslight.app import train
 from crosslight.build import plain
-from crosslight.errors import ConfigError
+from crosslight.errors import ConfigError, ExpectationError
 from crosslight.runs.folder import GROUPS, RunFolder
 
 
@@ -18,7 +18,11 @@ def start(cfg: DictConfig) -> None:
     if cfg.resume:
         folder = RunFolder.existing(cfg.resume, "resume")
         cfg = resumed(folder, list(hydra.overrides.task))
-    train(plain(cfg), folder)
+    try:
+        train(plain(cfg), folder)
+    except ExpectationError:  # the run is whole, only its score is not
+        print(shown(folder.path), flush=True)
+        raise
     print(shown(folder.path), flush=True)
 
 
@@ -33,8 +37,14 @@ def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
     values = [value for value in values if not value.startswith("resume=")]
     for value in values:
         key = value.partition("=")[0]
-        if key.partition("/")[0] in GROUPS and "." not in key:
-            raise ConfigError(f"{key}: a resumed run keeps its {key}; only values such as {key}.x=… can be changed")
+        if key.startswith("~") or ("." not in key and key.partition("/")[0] in (*GROUPS, "experiment")):
+            raise ConfigError(
+                f"{key}: a resumed run keeps its {key}; only values such as optimizer.lr=… can be changed"
+            )
+        if key.startswith("optimizer.") and key != "optimizer.lr":
+            raise ConfigError(
+                f"{key}: comes back with the optimizer's state; of these only optimizer.lr can be changed"
+            )
     return OmegaConf.merge(cfg, OmegaConf.from_dotlist(values))  # type: ignore[return-value]
 
 

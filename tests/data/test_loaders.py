@@ -58,9 +58,9 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
     assert batch.source.dtype == torch.int64
 
 
-def test_a_placeholder_is_one_row_of_padding_without_a_sentence() -> None:
+def test_a_placeholder_is_one_row_without_a_target_and_a_sentence() -> None:
     batch = collate(DATA, np.empty(0, np.int64), TOKENIZERS, epoch=1, index=2)
-    assert content(batch) == (1, 2, (), (), ([[PAD]], [[PAD]], [[PAD]]))
+    assert content(batch) == (1, 2, (), (), ([[EOS]], [[PAD]], [[PAD]]))
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

@@ -90,7 +90,7 @@ def test_half_a_pair_of_files_and_no_training_files_are_refused_by_name() -> Non
     with pytest.raises(ConfigError, match=r"source=a\.en and target=None"):
         FilePair(source="a.en", target=None)
     with pytest.raises(ConfigError, match=r"data\.train\.source=FILE"):
-        corpus(NO_FILES)
+        corpus(NO_FILES).training_pairs()
 
 
 def test_the_hash_of_a_set_changes_with_every_line_of_either_side() -> None:

@@ -1,6 +1,7 @@
 """A run that was killed and resumed ends with the same bits as one that never stopped."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import ROOT, SMALL, environment
+from commands import ROOT, SMALL, Command, environment
 
 Train = Callable[..., Path]
 LONG = [*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1"]
@@ -41,26 +42,49 @@ def test_resuming_in_an_epoch_after_a_validation_and_at_an_epochs_end_changes_no
     assert_same_run(copy_run, resumed)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_from_its_last_save(train: Train, copy_run: Path, folder: Path, workers: int) -> None:
-    options = [*LONG, f"data.num_workers={workers}", "callbacks.saver.every_n_updates=4", f"name=killed{workers}"]
+def started(folder: Path, name: str, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
+    """A run in the background that has saved its first checkpoint, and its folder."""
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *options],
+        [sys.executable, str(ROOT / "train.py"), *options, "callbacks.saver.every_n_updates=4", f"name={name}"],
         cwd=folder,
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not list((folder / "outputs").glob(f"killed{workers}/*/checkpoints/update=*.ckpt")):
+    while not list((folder / "outputs").glob(f"{name}/*/checkpoints/update=*.ckpt")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    return process, next((folder / "outputs" / name).iterdir())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_run_resumes_from_its_last_save(train: Train, copy_run: Path, folder: Path, workers: int) -> None:
+    process, run = started(folder, f"killed{workers}", *LONG, f"data.num_workers={workers}")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    run = next((folder / "outputs" / f"killed{workers}").iterdir())
     assert json.loads((run / "record.json").read_text())["status"] != "finished"
     resumed = train(f"resume={run}")
     assert "resuming from" in (run / "train.log").read_text()
     assert_same_run(copy_run, resumed)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_run_with_its_own_status(folder: Path, sent: signal.Signals, status: int) -> None:
+    process, run = started(folder, f"stopped{status}", *LONG, "trainer.max_steps=100000")
+    process.send_signal(sent)
+    assert process.wait(timeout=60) == status
+    assert json.loads((run / "record.json").read_text())["status"] == "interrupted"
+
+
+def test_a_resumed_run_keeps_its_batches_and_groups(command: Command, copy_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(copy_run, run)
+    done = command("train.py", f"resume={run}", "data.max_tokens=1000", status=2)
+    assert "data.max_tokens was 1600 and is now 1000" in done.stderr
+    done = command("train.py", f"resume={run}", "model=base", status=2)
+    assert "a resumed run keeps its model" in done.stderr
+    done = command("train.py", f"resume={run}", "expect=null")  # it was finished: nothing more is trained
+    assert json.loads((run / "record.json").read_text())["updates"] == 24
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["best.ckpt", "update=24.ckpt"]

@@ -49,7 +49,7 @@ def attention_figure(weights: Float[Tensor, "layer target source"], source: list
     layers = weights.shape[0]
     columns = math.ceil(math.sqrt(layers)) if layers > 3 else layers
     rows = math.ceil(layers / columns)
-    width, height = max(2.5, 0.28 * len(source)), max(2.0, 0.24 * len(target))
+    width, height = min(16.0, max(2.5, 0.28 * len(source))), min(12.0, max(2.0, 0.24 * len(target)))  # inches
     figure = Figure(figsize=(width * columns + 1.2, (height + 0.9) * rows), dpi=120, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for panel in axes.flat[layers:]:

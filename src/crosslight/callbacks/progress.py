@@ -93,6 +93,11 @@ class Progress(Callback):
             f"{int(left) // 3600}:{int(left) // 60 % 60:02}:{int(left) % 60:02}",
         )
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._recent:  # updates since the last report, where something else ended the training
+            self.tokens += int(torch.stack(self._recent).sum())
+            self.training_seconds += max(0.0, time.monotonic() - self._since)
+
     def state_dict(self) -> dict[str, Any]:
         return {"tokens": self.tokens, "training_seconds": self.training_seconds}
 

@@ -59,7 +59,9 @@ def _check_trust(path: str, node: Mapping[str, Any]) -> None:
 def nearest(name: str, known: list[str]) -> str:
     """`; did you mean 'x'?` if a known name is like this one, else the list of known names."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    same_word = [k for k in known if name.lstrip("n_") in k] if not close else []
+    same_word = (
+        [k for k in known if len(name) > 2 and name.removeprefix("n_").removeprefix("n") in k] if not close else []
+    )
     if close or same_word:
         return f"; did you mean {(close or same_word)[0]!r}?"
     return f"; it has {', '.join(sorted(known)) or 'none'}"

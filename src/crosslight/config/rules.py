@@ -19,15 +19,6 @@ def check_rules(config: Mapping[str, Any]) -> None:
             "model.tie: 'all' shares one table for both sides, but tokenizer.joint=false makes two vocabularies; "
             "use tokenizer.joint=true or model.tie=target_output"
         )
-    heads = model.get("num_heads")
-    if heads is not None and heads < 1:
-        raise ConfigError(f"model.num_heads: {heads} is less than 1")
-    if heads and model["d_model"] % heads:
-        divisors = sorted(range(1, model["d_model"] + 1), key=lambda n: (model["d_model"] % n != 0, abs(n - heads)))
-        raise ConfigError(
-            f"model.num_heads: {heads} does not divide model.d_model={model['d_model']}; "
-            f"divisors near it are {' and '.join(map(str, sorted(divisors[:2])))}"
-        )
     limit = model.get("positions", {}).get("max_positions")
     if limit is not None and limit < data["max_len"] + 1:
         raise ConfigError(
@@ -45,6 +36,17 @@ def check_rules(config: Mapping[str, Any]) -> None:
         monitor = callback.get("monitor")
         if monitor is not None and monitor not in MONITORED:
             raise ConfigError(f"callbacks.{name}.monitor: {monitor!r} is not one of {', '.join(MONITORED)}")
+        better = "min" if monitor == "val/loss" else "max"
+        if monitor is not None and callback.get("mode", better) != better:
+            raise ConfigError(
+                f"callbacks.{name}.mode: {callback['mode']!r} would keep the worst {monitor}; "
+                f"give callbacks.{name}.mode={better}"
+            )
+    total, steps = config["scheduler"].get("total_steps"), config["trainer"]["max_steps"]
+    if total is not None and total < steps:
+        raise ConfigError(f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; give both")
+    if str(config["trainer"]["precision"]).startswith("16") and config["optimizer"].get("fused") is False:
+        raise ConfigError("optimizer.fused: trainer.precision=16 needs optimizer.fused=true")
 
 
 def _check_root(config: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from crosslight.errors import DataError
 
@@ -28,7 +29,7 @@ class Pairs:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(self.source, self.target, strict=True)
 
-    @property
+    @cached_property
     def content_hash(self) -> str:
         """sha256 over all lines of both sides."""
         digest = hashlib.sha256()

@@ -34,7 +34,12 @@ def read_lines(path: str | Path) -> list[str]:
     return decode_lines(data, str(path))
 
 
+def one_line(text: str) -> str:
+    """A text without line breaks: each becomes a space."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
 def write_lines(path: Path, lines: list[str]) -> None:
     """One LF-ended line for each; a line break inside a line becomes a space, so the count always holds."""
-    text = "".join(line.replace("\r", " ").replace("\n", " ") + "\n" for line in lines)
+    text = "".join(one_line(line) + "\n" for line in lines)
     path.write_bytes(text.encode("utf-8", "replace"))

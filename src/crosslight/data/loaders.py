@@ -40,10 +40,10 @@ def share_of(rank: int, world: int, virtual_ranks: int, accumulate: int) -> list
 
 
 class TrainingLoader:
-    """The windows of one epoch after another. Lightning passes it through untouched and saves its state.
+    """The windows of an epoch from number `start` on. Lightning passes it through untouched.
 
-    `plan(epoch)` gives the micro-batches of an epoch. The position is told by `updates_done`, a count kept by the
-    training loop: whatever is counted here would be ahead by what workers have fetched.
+    `plan(epoch)` gives the micro-batches of an epoch. How far training has got is counted by the training loop, not
+    here: a count here would be ahead by what workers have fetched.
     """
 
     def __init__(

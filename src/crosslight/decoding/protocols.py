@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from crosslight.shapes import Int, Tensor
 
@@ -16,8 +16,6 @@ class State(Protocol):
 
     def select(self, rows: Int[Tensor, " new_row"]) -> Any: ...
 
-
-S = TypeVar("S", bound=State)
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """`step(tokens [row, 1], state) -> (logits [row, 1, vocab], next state)`: `EncoderDecoder.decode` is one."""

@@ -80,14 +80,14 @@ class EncoderDecoder(nn.Module):
         self.target_embedding = Embedding(target_vocab_size, d_model, positions=target_positions, dropout=dropout)
         self.encoder = Encoder(
             [
-                EncoderLayer(d_model, num_heads, d_ff, positions=source_positions, **layer)  # type: ignore[arg-type]
+                EncoderLayer(d_model, num_heads, d_ff, positions=source_positions.in_attention(), **layer)  # type: ignore[arg-type]
                 for _ in range(num_encoder_layers)
             ],
             residual(d_model, dropout).after_stack(),
         )
         self.decoder = Decoder(
             [
-                DecoderLayer(d_model, num_heads, d_ff, positions=target_positions, **layer)  # type: ignore[arg-type]
+                DecoderLayer(d_model, num_heads, d_ff, positions=target_positions.in_attention(), **layer)  # type: ignore[arg-type]
                 for _ in range(num_decoder_layers)
             ],
             residual(d_model, dropout).after_stack(),

@@ -21,6 +21,10 @@ class Positions(nn.Module):
     def __init__(self, d_model: int = 0, head_dim: int = 0) -> None:
         super().__init__()
 
+    def in_attention(self) -> "Positions":
+        """What self-attention needs of them: itself if it rotates, else none."""
+        return Positions()
+
     def embed(self, x: Float[Tensor, "batch length d_model"], offset: int) -> Float[Tensor, "batch length d_model"]:
         """`x` with positions `offset`, `offset + 1`, … worked in."""
         return x
@@ -97,6 +101,9 @@ class RotaryPositions(Positions):
         cosine, sine = self._tables(256)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
+
+    def in_attention(self) -> Positions:
+        return self
 
     def _tables(self, length: int) -> tuple[Tensor, Tensor]:
         frequency = self.base ** (-torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim)

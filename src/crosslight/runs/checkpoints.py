@@ -1,7 +1,6 @@
 """Checkpoint files: plain data, written atomically, read with `weights_only=True`. Needs no Lightning."""
 
 import hashlib
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,24 +8,15 @@ from typing import Any
 import torch
 
 from crosslight.errors import RunError
-from crosslight.runs.folder import flush_folder
+from crosslight.runs.folder import replacing
 
 MODEL_PREFIX = "model."
 
 
 def save_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
-    """Write to a temporary file beside the target, flush it to the disk, then rename it over the target."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    flush_folder(path.parent)
+    """Replace a checkpoint, whole or not at all."""
+    with replacing(path) as file:
+        torch.save(checkpoint, file)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -1,8 +1,11 @@
 """What lies where in a run folder. Every path is relative to it, so a run can be moved."""
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -22,7 +25,6 @@ class RunFolder:
         self.best = self.checkpoints / "best.ckpt"
         self.tokenizer = self.path / "tokenizer"
         self.hypotheses = self.path / "hypotheses"
-        self.tensorboard = self.path / "tensorboard"
 
     @classmethod
     def existing(cls, path: str | Path, key: str = "run") -> "RunFolder":
@@ -35,6 +37,17 @@ class RunFolder:
                 f"{key}={path}: not a run folder, it has no config.yaml; name a folder like outputs/copy/<time>"
             )
         return folder
+
+    def wait_until_started(self, seconds: float = 300.0) -> None:
+        """For a rank above 0 that torchrun or srun has started: wait until rank 0 has written config and tokenizer."""
+        end = time.monotonic() + seconds
+        while not (self.config.is_file() and (self.tokenizer / "tokenizer.json").is_file()):
+            if time.monotonic() > end:
+                raise RunError(
+                    f"{self.path}: rank 0 has not started a run here; all processes need one folder, "
+                    f"such as hydra.run.dir=outputs/NAME, on a disk that all of them see"
+                )
+            time.sleep(0.2)
 
     def read_config(self) -> dict[str, Any]:
         """The resolved config; a RunError says what is wrong with the file."""
@@ -61,25 +74,30 @@ def update_of(path: Path) -> int:
     return int(path.stem.removeprefix("update="))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a temporary file beside the target, flush it to the disk, rename it: a reader sees all or nothing."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the context is left without an error: a reader sees all or nothing.
+
+    It is written beside the target under a temporary name, flushed to the disk and renamed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Make a rename in the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        os.fsync(descriptor)  # the rename, too, survives a power cut
     finally:
         os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file by these bytes, whole or not at all."""
+    with replacing(path) as file:
+        file.write(data)

@@ -12,6 +12,7 @@ import torch
 
 from crosslight.errors import ConfigError
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.launch import started_from_outside
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -26,7 +27,7 @@ class TrainerRecipe:
     the virtual ranks, so that a run has the same bits on any number of processes. `max_time` is "DD:HH:MM:SS" or null.
     """
 
-    accelerator: Literal["auto", "cpu", "gpu", "mps"]
+    accelerator: Literal["auto", "cpu", "gpu"]
     devices: int | Literal["auto"]
     num_nodes: int
     strategy: Literal["auto", "ddp", "fsdp"]
@@ -49,6 +50,8 @@ class TrainerRecipe:
             raise ConfigError(f"trainer.precision: {self.precision!r} is not one of {', '.join(PRECISIONS)}")
         if self.precision == "16-mixed" and not self.on_gpu:
             raise ConfigError("trainer.precision: 16 needs a GPU; bf16 works on this processor")
+        if self.max_epochs is not None and self.max_epochs < 1:
+            raise ConfigError(f"trainer.max_epochs: {self.max_epochs} is less than 1")
         for name in ("num_nodes", "accumulate", "max_steps", "val_check_interval", "log_every_n_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"trainer.{name}: {getattr(self, name)} is less than 1")
@@ -61,7 +64,7 @@ class TrainerRecipe:
         if self.total_virtual_ranks % self.total_processes:
             raise ConfigError(
                 f"trainer.virtual_ranks: {self.virtual_ranks} cannot be shared equally by {self.total_processes} "
-                f"processes; take a multiple of {self.total_processes}"
+                f"processes; take a multiple of {self.total_processes}, or other trainer.devices"
             )
 
     @property
@@ -96,14 +99,30 @@ class TrainerRecipe:
             return False
         return self.reduction == "ordered" or (self.reduction == "auto" and (self.deterministic or not self.on_gpu))
 
+    def check_machine(self) -> None:
+        """Raise a ConfigError if this machine has not what the settings ask for."""
+        if self.on_gpu and not torch.cuda.is_available():
+            raise ConfigError(
+                "trainer.accelerator: no GPU can be used here; trainer=cpu or trainer=auto trains without one"
+            )
+        if self.on_gpu and self.processes > torch.cuda.device_count():
+            raise ConfigError(
+                f"trainer.devices: {self.processes} GPUs are asked for, {torch.cuda.device_count()} are here"
+            )
+        if self.num_nodes > 1 and not started_from_outside():
+            raise ConfigError(
+                f"trainer.num_nodes: {self.num_nodes} machines; start one process a GPU on each with torchrun or srun"
+            )
+
     def build(self, folder: RunFolder, callbacks: list[Any], loggers: list[Any]) -> Any:
         """The Lightning trainer; it stops when a callback says so."""
         import lightning.pytorch as lightning
+        from lightning.pytorch.callbacks import Checkpoint
 
         from crosslight.runs.strategies import AtomicCheckpoints
 
         return lightning.Trainer(
-            accelerator=self.accelerator,
+            accelerator="gpu" if self.on_gpu else "cpu",
             devices=self.processes,
             num_nodes=self.num_nodes,
             strategy=self._strategy(),
@@ -118,6 +137,7 @@ class TrainerRecipe:
             log_every_n_steps=self.log_every_n_steps,
             enable_progress_bar=False,
             enable_model_summary=False,
+            enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
             default_root_dir=folder.path,
             callbacks=callbacks,
             logger=loggers,

@@ -19,7 +19,5 @@ def seed_position(seed: int, epoch: int, index: int, device: torch.device) -> No
     value = position_seed(seed, epoch, index)
     if device.type == "cuda":
         torch.cuda.manual_seed(value)
-    elif device.type == "mps":
-        torch.mps.manual_seed(value)
     else:
         torch.default_generator.manual_seed(value)  # torch.manual_seed costs a hundred times as much
