@@ -8,7 +8,7 @@ train: .venv/ready
 	$(BIN)/python train.py
 
 test: lint
-	$(BIN)/pytest -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow

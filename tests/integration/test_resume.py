@@ -50,6 +50,7 @@ def started(folder: Path, name: str, *options: str) -> tuple[subprocess.Popen[by
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     deadline = time.monotonic() + 120
     while not list((folder / "outputs").glob(f"{name}/*/checkpoints/update=*.ckpt")):
@@ -74,7 +75,10 @@ def test_a_killed_run_resumes_from_its_last_save(train: Train, copy_run: Path, f
 def test_a_signal_ends_a_run_with_its_own_status(folder: Path, sent: signal.Signals, status: int) -> None:
     process, run = started(folder, f"stopped{status}", *LONG, "trainer.max_steps=100000")
     process.send_signal(sent)
-    assert process.wait(timeout=60) == status
+    try:
+        assert process.wait(timeout=60) == status
+    finally:
+        process.kill()
     assert json.loads((run / "record.json").read_text())["status"] == "interrupted"
 
 

@@ -88,9 +88,11 @@ class TrainerRecipe:
 
     @property
     def threads_per_process(self) -> int | None:
-        """None on GPUs: torch's own choice."""
+        """None on GPUs: torch's own choice. OMP_NUM_THREADS, where it is set, counts as if it were `threads`."""
         if self.threads is not None or self.on_gpu:
             return self.threads
+        if "OMP_NUM_THREADS" in os.environ:
+            return int(os.environ["OMP_NUM_THREADS"])
         return max(1, (os.cpu_count() or 1) // max(1, self.total_virtual_ranks // self.num_nodes))
 
     @property
