@@ -24,7 +24,7 @@ from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import check_tokenizer, file_hash, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder, write_atomically
 from crosslight.runs.launch import other_ranks, pinned_threads, rank, started_from_outside
-from crosslight.runs.record import Record
+from crosslight.runs.record import Record, hyper_parameters
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.load import load_tokenizers
@@ -234,7 +234,7 @@ def _log_hyperparameters(config: Config, record: Record, loggers: list[Any]) -> 
     }
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(dict(config), final)
+            logger.log_hyperparams(hyper_parameters(config), final)
             logger.save()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crosslight.metrics.translation import Score, score_translations
-from crosslight.runs.record import PACKAGES, Record, environment, git_commit, now, read_record
+from crosslight.runs.record import PACKAGES, Record, environment, git_commit, hyper_parameters, now, read_record
 
 
 def test_scores_lie_by_split_test_set_and_metric_with_their_signatures(tmp_path: Path) -> None:
@@ -97,3 +97,19 @@ def test_the_commit_is_named_and_its_absence_is_no_error(monkeypatch: pytest.Mon
 
 def test_the_time_is_in_utc() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", now())
+
+
+def test_hyper_parameters_are_flat_and_name_classes_barely() -> None:
+    chosen = ("optimizer", "scheduler", "trainer", "data", "tokenizer", "task", "decode")
+    groups = {key: {"_target_": "a.B"} for key in chosen}
+    positions = {"_target_": "crosslight.nn.positions.RotaryPositions", "_partial_": True, "base": 10.0}
+    config = {**groups, "model": {"d_model": 8, "window": None, "positions": positions}, "seed": 3, "name": "x"}
+    assert hyper_parameters(config) == {
+        "model.d_model": 8,
+        "model.window": "None",
+        "model.positions": "RotaryPositions",
+        "model.positions.base": 10.0,
+        **dict.fromkeys(groups, "B"),
+        "seed": 3,
+        "name": "x",
+    }

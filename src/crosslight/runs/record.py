@@ -5,6 +5,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,25 @@ def git_commit() -> str | None:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def hyper_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What an experimenter varies, as one flat table (`model.d_model`); a class stands there by its bare name.
+
+    Callbacks and loggers change no score and are left out.
+    """
+    table: dict[str, Any] = {}
+
+    def add(path: str, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            table[path] = value if isinstance(value, bool | int | float | str) else str(value)
+            return
+        for key, inner in value.items():
+            if key == "_target_":
+                table[path] = str(inner).rpartition(".")[2]
+            elif not key.startswith("_"):
+                add(f"{path}.{key}", inner)
+
+    for key in ("model", "optimizer", "scheduler", "trainer", "data", "tokenizer", "task", "decode", "seed", "name"):
+        add(key, config[key])
+    return table
