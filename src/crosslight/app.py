@@ -137,13 +137,13 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
     trainer.fit(task, data, ckpt_path=checkpoint)
     if trainer.interrupted:
         raise KeyboardInterrupt
-    _record_training(record, config, folder, prepared, trainer, parts, time.monotonic() - start)
+    _record_training(record, config, prepared, trainer, parts, time.monotonic() - start)
     weights = load_checkpoint(folder.best)
     restored: dict[str, Any] = {**model_weights(weights)}
     set_model_state_dict(model, restored, options=StateDictOptions(full_state_dict=True))  # FSDP takes its part of it
     if prepared.tests:
         trainer.test(task, data, verbose=False)
-    _record_scores(record, folder, prepared, task, weights)
+    _record_scores(record, folder, task, weights)
     _log_hyperparameters(config, record, loggers)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
@@ -168,7 +168,6 @@ def _resume_point(config: Config, folder: RunFolder, tokenizers: Tokenizers) -> 
 def _record_training(
     record: Record,
     config: Config,
-    folder: RunFolder,
     prepared: Prepared,
     trainer: Any,
     parts: dict[str, int],
@@ -208,7 +207,7 @@ def _description(data: EncodedPairs) -> dict[str, Any]:
     return {"name": data.pairs.name, "lines": len(data), "sha256": data.pairs.content_hash}
 
 
-def _record_scores(record: Record, folder: RunFolder, prepared: Prepared, task: Any, weights: dict[str, Any]) -> None:
+def _record_scores(record: Record, folder: RunFolder, task: Any, weights: dict[str, Any]) -> None:
     from crosslight.data.lines import write_lines
 
     if rank():

@@ -23,18 +23,15 @@ class StopAt(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.start = time.monotonic()
-        trainer.should_stop = (
-            trainer.global_step >= self.max_steps
-        )  # a run that was there already makes no further step
+        # a run that was there already makes no further step
+        trainer.should_stop = self._reached(trainer.global_step, trainer.current_epoch)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        epoch_ends = trainer.is_last_batch and self.max_epochs is not None
         late = self.seconds is not None and gather_objects(time.monotonic() - self.start)[0] >= self.seconds
-        if (
-            trainer.global_step >= self.max_steps
-            or (epoch_ends and trainer.current_epoch + 1 >= (self.max_epochs or 0))
-            or late
-        ):
+        if late or self._reached(trainer.global_step, trainer.current_epoch + trainer.is_last_batch):
             trainer.should_stop = True
+
+    def _reached(self, updates: int, epochs: int) -> bool:
+        return updates >= self.max_steps or (self.max_epochs is not None and epochs >= self.max_epochs)
