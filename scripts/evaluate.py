@@ -3,7 +3,8 @@
 The numbers equal those that training printed. Arguments are `key=value`: `run` (a run folder), `checkpoint` (a file in
 its checkpoints/; default best.ckpt), `split` (`test` or `validation`), `source` and `reference` (files to score
 instead), `data` and `data.<setting>` (another data set of conf/data, with the run's tokenizer),
-`decode.<setting>` (such as `decode.beam_size=5`), `output` (a file for the hypotheses).
+`decode.<setting>` (such as `decode.beam_size=5`), `output` (a file for the hypotheses), `target_lang` (for files and a
+model of several target languages).
 """
 
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from crosslight.config.arguments import script_arguments
 from crosslight.errors import ConfigError, CrosslightError
 
-KEYS = {"run": str, "checkpoint": str, "split": str, "source": str, "reference": str, "data": str, "output": str}
+KEYS = dict.fromkeys(["run", "checkpoint", "split", "source", "reference", "data", "output", "target_lang"], str)
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
 
     run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
     split = "test" if "source" in arguments else arguments.get("split", "test")
-    table, sets = {}, test_sets(run.config, arguments)
+    table, sets = {}, test_sets(run, arguments)
     if "output" in arguments and len(sets) > 1:
         raise ConfigError(f"output: one file cannot hold the translations of {', '.join(sets)}")
     for name, pairs in sets.items():

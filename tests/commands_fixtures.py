@@ -66,7 +66,7 @@ def copier(train: Callable[..., Path]) -> Path:
         "data.num_train=20000",
         "data.num_validation=20",
         "data.num_test=200",
-        "data.max_tokens=800",
+        "batching.max_tokens=800",
         "model.d_model=64",
         "model.d_ff=128",
         "model.num_encoder_layers=1",

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": BASE | {"nn"},
     "data": BASE | {"tokenizers"},
     "tasks": BASE | BLOCKS - {"nn"} | {"data"},  # models only through a Protocol
+    "description": BASE | {"tokenizers", "data"},
     "config": BASE,
     "runs": BASE | BLOCKS | {"models", "data", "tasks"},
     "callbacks": BASE | BLOCKS | {"models", "data", "tasks", "runs"},
@@ -32,8 +33,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 EVERYTHING_ABOVE = set(MAY_IMPORT)
 MAY_IMPORT |= {
     "build": EVERYTHING_ABOVE,
+    "preparing": EVERYTHING_ABOVE | {"build"},
     "inference": EVERYTHING_ABOVE | {"build"},
-    "app": EVERYTHING_ABOVE | {"build"},
+    "describing": EVERYTHING_ABOVE | {"build", "preparing"},
+    "app": EVERYTHING_ABOVE | {"build", "preparing"},
     "starting": EVERYTHING_ABOVE | {"build", "app"},
 }
 """Every part names only parts above it, so there is no cycle between parts."""

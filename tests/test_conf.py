@@ -37,7 +37,7 @@ def _single(group: str) -> Callable[[str], list[str]]:
 
 SELECT: dict[str, Callable[[str], list[str]]] = {
     **{group: _single(group) for group in ("model", "model/positions", "model/residual", "task", "optimizer")},
-    **{group: _single(group) for group in ("scheduler", "decode", "trainer")},
+    **{group: _single(group) for group in ("scheduler", "decode", "trainer", "cleaning", "batching")},
     "data": lambda name: QUIET_DATA if name == "text_files" else [f"data={name}"],
     "tokenizer": lambda name: ["data=copy", "tokenizer=integers"] if name == "integers" else _single("tokenizer")(name),
     "callbacks": _listed("callbacks", "best"),
@@ -70,6 +70,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_files_of_every_kind_are_found() -> None:
     assert {"train.yaml", "model/base.yaml", "model/positions/rotary.yaml", "experiment/debug.yaml"} <= set(FILES)
+    assert {"cleaning/light.yaml", "cleaning/strict.yaml", "batching/tokens.yaml"} <= set(FILES)
     assert all(file.endswith(".yaml") for file in FILES), "Hydra reads no .yml"
     assert set(SELECT) == {file.rpartition("/")[0] for file in FILES if "/" in file}, "SELECT has a group that is gone"
 
@@ -115,6 +116,9 @@ def test_every_file_composes_passes_the_check_and_builds(file: str, tmp_path: Pa
     before = copy.deepcopy(config)
     build.check(config)
     assert isinstance(build.build_corpus(config), Corpus)
+    cleaning, batching = build.build_cleaning(config), build.build_batching(config)
+    assert cleaning.options == {key: value for key, value in config["cleaning"].items() if key != "_target_"}
+    assert dataclasses.asdict(batching) == {k: v for k, v in config["batching"].items() if k != "_target_"}
     assert isinstance(build.build_tokenizer_recipe(config), TokenizerRecipe)
     tokenizers = _tokenizers(config)
     with torch.device("meta"):
@@ -130,7 +134,7 @@ def test_every_file_composes_passes_the_check_and_builds(file: str, tmp_path: Pa
     recipe = build.build_trainer_recipe(config)
     assert isinstance(recipe, TrainerRecipe)
     task = build.build_task(
-        config, model=model, search=search, tokenizers=tokenizers, recipe=recipe, test_names=["test"]
+        config, model=model, search=search, tokenizers=tokenizers, recipe=recipe, test_langs={"test": "de"}
     )
     assert task.model is model
     callbacks = build.build_callbacks(config, recipe)
@@ -164,10 +168,21 @@ def test_base_and_big_are_as_large_as_the_paper_prints(name: str, millions: int)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.04)
 
 
-def test_the_default_cache_of_tokenizers_lies_in_the_home_folder() -> None:
+def test_the_default_cache_lies_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """A `~` that nobody expands makes a folder of that name wherever the user stands."""
-    recipe: Any = build.build_tokenizer_recipe(build.plain(compose(QUIET_DATA)))
-    assert recipe.cache.is_relative_to(Path.home())
+    monkeypatch.delenv("CROSSLIGHT_CACHE", raising=False)
+    config = build.plain(compose(QUIET_DATA))
+    recipe: Any = build.build_tokenizer_recipe(config)
+    assert recipe.cache == Path.home() / ".cache" / "crosslight" / "tokenizers"
+    assert Path(config["cache"]).expanduser() == recipe.cache.parent
+
+
+def test_the_cache_moves_with_one_variable_or_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROSSLIGHT_CACHE", "/from/outside")
+    for overrides, folder in (([], "/from/outside"), (["cache=/chosen"], "/chosen")):
+        config = build.plain(compose([*QUIET_DATA, *overrides]))
+        recipe: Any = build.build_tokenizer_recipe(config)
+        assert (config["cache"], recipe.cache) == (folder, Path(folder) / "tokenizers")
 
 
 @pytest.mark.parametrize(("choice", "count"), [("[]", 0), ("null", 0), ("[csv,tensorboard]", 2)])

@@ -7,7 +7,6 @@ import logging
 import sys
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ import yaml
 
 from crosslight import build
 from crosslight.build import Config
-from crosslight.data.cleaning import EncodedPairs, clean, encode_pairs
-from crosslight.errors import CrosslightError, DataError, ExpectationError, RunError
+from crosslight.data.encoded import EncodedPairs
+from crosslight.data.scripts import scripts_of
+from crosslight.errors import CrosslightError, ExpectationError, RunError
 from crosslight.metrics.translation import Score, check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
+from crosslight.preparing import Prepared, prepare
 from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import check_tokenizer, file_hash, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder, write_atomically
@@ -27,26 +28,14 @@ from crosslight.runs.launch import other_ranks, pinned_threads, rank, started_fr
 from crosslight.runs.record import Record, hyper_parameters
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tokenizers.base import Tokenizers
-from crosslight.tokenizers.load import load_tokenizers
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The data of a run as token ids."""
-
-    tokenizers: Tokenizers
-    train: EncodedPairs
-    validation: EncodedPairs
-    tests: dict[str, EncodedPairs]
-    left_out: dict[str, int]
 
 
 def train(config: Config, folder: RunFolder) -> Record:
     """Train, or go on training, in a folder. Raises an ExpectationError if the recipe's mark is missed."""
     build.check(config)
-    check_target_language(config["data"]["target_lang"])
+    _check_language(config["data"]["target_lang"])
     recipe = build.build_trainer_recipe(config)
     recipe.check_machine()
     if started_from_outside() and rank() > 0:
@@ -56,7 +45,7 @@ def train(config: Config, folder: RunFolder) -> Record:
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
     with attempt(folder, config["name"]) as record:
         write_atomically(folder.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
-        prepared = prepare(config, folder)
+        prepared = prepare(config, folder.tokenizer)
         with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes):
             _fit_and_test(config, folder, recipe, prepared, record)
     log.info("\n%s", score_table(record.content["scores"]))
@@ -64,35 +53,13 @@ def train(config: Config, folder: RunFolder) -> Record:
     return record
 
 
-def prepare(config: Config, folder: RunFolder) -> Prepared:
-    """Load the pairs, train or restore the tokenizers, encode. The run's own tokenizer, once written, is used again."""
-    corpus = build.build_corpus(config)
-    pairs, validation, tests = corpus.training_pairs(), corpus.validation_pairs(), corpus.test_pairs()
-    for name, part in {"validation": validation, **tests}.items():
-        if not len(part):
-            raise DataError(f"data: nothing to score in {name} ({part.name}); it needs at least one pair")
-    if (folder.tokenizer / "tokenizer.json").is_file():
-        tokenizers = load_tokenizers(folder.tokenizer)
-    else:
-        log.info("tokenizer: learning from %d pairs", len(pairs))
-        tokenizers = build.build_tokenizer_recipe(config).fit(pairs.source, pairs.target)
-        tokenizers.save(folder.tokenizer)
-    train_data, left_out = clean(encode_pairs(pairs, tokenizers), corpus.max_len)
-    log.info(
-        "data: %d training pairs (%s left out), %d for validation, test sets: %s",
-        len(train_data),
-        ", ".join(f"{count} {reason}" for reason, count in left_out.items()),
-        len(validation),
-        ", ".join(f"{name} ({len(test)})" for name, test in tests.items()) or "none",
-    )
-    limit = config["model"].get("positions", {}).get("max_positions")
-    return Prepared(
-        tokenizers,
-        train_data,
-        encode_pairs(validation, tokenizers, limit),
-        {name: encode_pairs(test, tokenizers, limit) for name, test in tests.items()},
-        left_out,
-    )
+def _check_language(lang: str) -> None:
+    """Fail if the scorer cannot take a target language; warn if nobody knows it, for then it takes the usual tokens."""
+    check_target_language(lang)
+    if scripts_of(lang) is None and lang not in ("symbols", "mul"):
+        log.warning(
+            "data.target_lang: %r is no language code known here; BLEU will use sacreBLEU's 13a tokenizer", lang
+        )
 
 
 def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prepared: Prepared, record: Record) -> None:
@@ -114,18 +81,17 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         search=build.build_search(config),
         tokenizers=tokenizers,
         recipe=recipe,
-        test_names=list(prepared.tests),
+        test_langs={name: test.target_lang or config["data"]["target_lang"] for name, test in prepared.tests.items()},
     )
     task.checkpoint_facts = {"tokenizer_sha256": tokenizers.content_hash, "config": dict(config)}
-    corpus = config["data"]
     data = TranslationData(
         train=prepared.train,
         validation=prepared.validation,
         tests=prepared.tests,
         tokenizers=tokenizers,
-        max_tokens=corpus["max_tokens"],
-        eval_max_tokens=corpus["eval_max_tokens"],
-        num_workers=corpus["num_workers"],
+        batching=build.build_batching(config),
+        shares=prepared.shares,
+        resampled=prepared.resampled,
         seed=config["seed"],
         virtual_ranks=recipe.total_virtual_ranks,
         accumulate=recipe.accumulate,
@@ -192,10 +158,10 @@ def _record_training(
         tokenizer_sha256=prepared.tokenizers.content_hash,
         data={
             "train": {
-                "name": prepared.train.pairs.name,
-                "pairs": len(prepared.train),
-                "sha256": prepared.train.pairs.content_hash,
-                "left_out": prepared.left_out,
+                "name": prepared.train.name,
+                "pairs": prepared.report["kept"],
+                "sha256": prepared.train.content_hash,
+                **{key: prepared.report[key] for key in ("read", "left_out", "truncated", "parts", "leaks")},
             },
             "validation": _description(prepared.validation),
             "test": {name: _description(test) for name, test in prepared.tests.items()},
@@ -204,7 +170,7 @@ def _record_training(
 
 
 def _description(data: EncodedPairs) -> dict[str, Any]:
-    return {"name": data.pairs.name, "lines": len(data), "sha256": data.pairs.content_hash}
+    return {"name": data.name, "lines": len(data), "sha256": data.content_hash}
 
 
 def _record_scores(record: Record, folder: RunFolder, task: Any, weights: dict[str, Any]) -> None:
@@ -283,7 +249,7 @@ def join(folder: RunFolder) -> Record:
     recipe = build.build_trainer_recipe(config)
     record = Record(folder.record, writes=False)
     with pinned_threads(recipe.threads_per_process):
-        _fit_and_test(config, folder, recipe, prepare(config, folder), record)
+        _fit_and_test(config, folder, recipe, prepare(config, folder.tokenizer), record)
     return record
 
 

@@ -15,6 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from crosslight.config.check import check_config
 from crosslight.config.rules import check_rules
+from crosslight.data.batching import Batching
+from crosslight.data.cleaning import Cleaning
 from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError, CrosslightError
@@ -24,7 +26,7 @@ from crosslight.tokenizers.base import TokenizerRecipe, Tokenizers
 
 Config = Mapping[str, Any]
 
-AFTER_TRAINING = ("model", "data", "tokenizer", "scheduler", "decode", "trainer")
+AFTER_TRAINING = ("model", "data", "batching", "tokenizer", "scheduler", "decode", "trainer")
 """The groups whose classes a trained run needs; the others would import Lightning."""
 
 
@@ -45,10 +47,13 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
     check_rules(config)
     build_search(config)
     make(config["scheduler"])
+    build_batching(config)
     with torch.device("meta"):  # no memory: only to see whether it can be built
         make(config["model"], source_vocab_size=8, target_vocab_size=8, pad_id=0)
     if not trusted_only:  # what only training needs, on the machine that trains
         build_callbacks(config, build_trainer_recipe(config))
+        build_cleaning(config)
+        build_tokenizer_recipe(config)
         try:
             make(config["optimizer"])([torch.nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError) as error:
@@ -77,6 +82,16 @@ def build_corpus(config: Config) -> Corpus:
     return make(config["data"])
 
 
+def build_cleaning(config: Config) -> Cleaning:
+    """What training pairs must be like."""
+    return make(config["cleaning"])
+
+
+def build_batching(config: Config) -> Batching:
+    """How text is cut into batches."""
+    return make(config["batching"])
+
+
 def build_tokenizer_recipe(config: Config) -> TokenizerRecipe:
     """The tokenizer before it has seen text."""
     return make(config["tokenizer"])
@@ -103,7 +118,13 @@ def build_model(config: Config, tokenizers: Tokenizers) -> Any:
 
 
 def build_task(
-    config: Config, *, model: Any, search: Search, tokenizers: Tokenizers, recipe: TrainerRecipe, test_names: list[str]
+    config: Config,
+    *,
+    model: Any,
+    search: Search,
+    tokenizers: Tokenizers,
+    recipe: TrainerRecipe,
+    test_langs: dict[str, str],
 ) -> Any:
     """The LightningModule around a model."""
     return make(
@@ -112,7 +133,7 @@ def build_task(
         search=search,
         tokenizer=tokenizers.target,
         target_lang=config["data"]["target_lang"],
-        test_names=test_names,
+        test_langs=test_langs,
         optimizer=make(config["optimizer"]),
         schedule=make(config["scheduler"]),
         reduction=OrderedReduction(recipe.accumulate) if recipe.ordered else FastReduction(),

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from crosslight import build
 from crosslight.config.check import check_config
 from crosslight.config.compose import compose
 from crosslight.data.batching import plan_evaluation
-from crosslight.data.cleaning import encode_pairs, encode_side
 from crosslight.data.collate import pad
 from crosslight.data.corpus import Pairs
+from crosslight.data.encoded import encode_pairs, encode_side
 from crosslight.data.lines import read_lines
 from crosslight.data.loaders import evaluation_loader
 from crosslight.decoding.protocols import Search
@@ -45,6 +45,17 @@ class TrainedRun:
     device: torch.device
     precision: Callable[[], AbstractContextManager[Any]]
     threads: int | None
+    tags: dict[str, str]
+
+    def tag(self, target_lang: str | None) -> str | None:
+        """The control symbol that a multilingual model needs before a source; a ConfigError lists its languages."""
+        if not self.tags:
+            if target_lang not in (None, self.config["data"]["target_lang"]):
+                raise ConfigError(f"target_lang: this run translates into {self.config['data']['target_lang']} only")
+            return None
+        if target_lang not in self.tags:
+            raise ConfigError(f"target_lang: {target_lang!r} is not one of {', '.join(self.tags)}; give target_lang=…")
+        return self.tags[target_lang]
 
 
 def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any] | None = None) -> TrainedRun:
@@ -71,34 +82,43 @@ def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any]
 
     threads = read_record(folder.record).get("threads") if folder.record.is_file() and not on_gpu else None
     search = build.build_search(config)
-    return TrainedRun(config, model.to(device).eval(), tokenizers, search, device, precision, threads)
+    tags = build.build_corpus(config).target_tags() if config["data"].get("tags") else {}
+    return TrainedRun(config, model.to(device).eval(), tokenizers, search, device, precision, threads, tags)
 
 
-def evaluate(run: TrainedRun, pairs: Pairs) -> EvaluationResult:
+def evaluate(run: TrainedRun, pairs: Pairs | list[Pairs]) -> EvaluationResult:
     """The scores of a test set, computed as training computed them: same batches, search, precision, scorer."""
     tokenizer = run.tokenizers.target
     loss = LabelSmoothedCrossEntropy(0.0, tokenizer.pad_id)
-    evaluation = Evaluation(run.model, loss, run.search, tokenizer, run.config["data"]["target_lang"])
-    budget = run.config["data"]["eval_max_tokens"]
     data = encode_pairs(pairs, run.tokenizers, run.model.max_positions)
+    lang = data.target_lang or run.config["data"]["target_lang"]
+    evaluation = Evaluation(run.model, loss, run.search, tokenizer, lang)
+    budget = run.config["batching"]["eval_max_tokens"]
     with run.precision(), pinned_threads(run.threads):
         for batch in evaluation_loader(data, run.tokenizers, max_tokens=budget):
             evaluation.update(batch.to(run.device))
     return evaluation.result()
 
 
-def test_sets(config: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Pairs]:
+def test_sets(run: TrainedRun, arguments: dict[str, Any]) -> dict[str, list[Pairs]]:
     """What the arguments of `scripts/evaluate.py` ask to score, by name: two files, or a split of a data set.
 
-    Without `data=…` that is the run's own data set; `data.x=…` changes its settings.
+    Without `data=…` that is the run's own data set; `data.x=…` changes its settings. `target_lang` says for files
+    which language a multilingual model shall translate into.
     """
     if "source" in arguments or "reference" in arguments:
         files = {key: arguments.get(key) for key in ("source", "reference")}
         if None in files.values():
             raise ConfigError("source, reference: give both files or neither")
-        pairs = Pairs(str(files), read_lines(str(files["source"])), read_lines(str(files["reference"])))
-        return {Path(str(files["source"])).name: pairs}
-    node = compose([f"data={arguments['data']}"]).data if "data" in arguments else OmegaConf.create(config["data"])
+        pairs = Pairs(
+            str(files),
+            read_lines(str(files["source"])),
+            read_lines(str(files["reference"])),
+            target_lang=arguments.get("target_lang"),
+            tag=run.tag(arguments.get("target_lang")),
+        )
+        return {Path(str(files["source"])).name: [pairs]}
+    node = compose([f"data={arguments['data']}"]).data if "data" in arguments else OmegaConf.create(run.config["data"])
     for key, value in arguments["data.values"].items():
         OmegaConf.update(node, key, value, force_add=True)
     chosen = {"data": build.plain(node)}
@@ -107,31 +127,43 @@ def test_sets(config: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Pa
     split = arguments.get("split", "test")
     if split not in ("test", "validation"):
         raise ConfigError(f"split: {split!r} is neither test nor validation")
-    sets = corpus.test_pairs() if split == "test" else {"validation": corpus.validation_pairs()}
+    tests = {name: [pairs] for name, pairs in corpus.test_pairs().items()} if split == "test" else {}
+    sets = tests if split == "test" else {"validation": corpus.validation_sets()}
     if not sets:
         raise ConfigError("data: this data set has no test set; give source=FILE reference=FILE")
+    if run.tags:  # another data set does not know that this model wants tags
+        lang = corpus.target_lang
+        return {name: [p if p.tag else replace(p, tag=run.tag(lang)) for p in parts] for name, parts in sets.items()}
     return sets
 
 
-def translate(run: TrainedRun, lines: Sequence[str], first: int = 1) -> list[str]:
+@dataclass(frozen=True)
+class Translations:
+    """`lines[i]` translates line i; `num_cut` sources were longer than the model's positions and lost their ends."""
+
+    lines: list[str]
+    num_cut: int
+
+
+def translate(run: TrainedRun, lines: Sequence[str], *, first: int = 1, target_lang: str | None = None) -> Translations:
     """One translation for each line, in order. A line without any piece gets an empty one, without asking the model.
 
-    A source longer than the model's positions is cut on the right, with a warning that names the line; lines are
-    counted from `first`.
+    A warning names each line that is cut; lines are counted from `first`. `target_lang` is for multilingual models.
     """
     translations = [""] * len(lines)
-    for numbers, texts in _batches(run, lines, first):
+    tag = run.tag(target_lang)
+    encoded, num_cut = encode_side(run.tokenizers.source, lines, run.model.max_positions, "line", first=first, tag=tag)
+    for numbers, texts in _batches(run, encoded, 2 if tag is None else 3):
         for number, text in zip(numbers, texts, strict=True):
             translations[number] = text
-    return translations
+    return Translations(translations, num_cut)
 
 
-def _batches(run: TrainedRun, lines: Sequence[str], first: int) -> Iterator[tuple[list[int], list[str]]]:
+def _batches(run: TrainedRun, encoded: list[list[int]], shortest: int) -> Iterator[tuple[list[int], list[str]]]:
     source, target = run.tokenizers.source, run.tokenizers.target
-    encoded = encode_side(source, lines, run.model.max_positions, "line", first)
-    lengths = np.array([len(ids) for ids in encoded], np.int64)
-    written = np.flatnonzero(lengths > 1)
-    for chosen in plan_evaluation(lengths[written], run.config["data"]["eval_max_tokens"]):
+    lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
+    written = np.flatnonzero(lengths >= shortest)
+    for chosen in plan_evaluation(lengths[written], run.config["batching"]["eval_max_tokens"]):
         rows = written[chosen]
         batch = pad([encoded[i] for i in rows], source.pad_id).to(run.device)
         with torch.no_grad(), run.precision():

@@ -133,8 +133,8 @@ def test_without_a_mistake_there_is_no_complaint() -> None:
         ("model.num_heads=7", "model.num_heads: 7 does not divide model.d_model=128; divisors near it are 4 and 8"),
         ("model.num_heads=0", "model.num_heads: 0"),
         (
-            "data.max_len=64 model/positions=learned model.positions.max_positions=64",
-            "model.positions.max_positions: 64 does not cover data.max_len=64 and EOS; take at least 65",
+            "cleaning.max_len=64 model/positions=learned model.positions.max_positions=64",
+            "model.positions.max_positions: 64 does not cover cleaning.max_len=64 and EOS; take at least 65",
         ),
         ("data.num_symbols=40 tokenizer.num_symbols=39", "tokenizer.num_symbols: 39 is fewer than data.num_symbols=40"),
         ("expect.blue=3", "expect.blue: not a test score; there are bleu, chrf, exact_match"),
@@ -154,7 +154,7 @@ def test_the_complaint_names_the_key_and_what_would_have_been_right(overrides: s
 
 
 def test_the_greatest_length_that_learned_positions_cover_passes() -> None:
-    choice = ["model/positions=learned", "model.positions.max_positions=65", "data.max_len=64"]
+    choice = ["model/positions=learned", "model.positions.max_positions=65", "cleaning.max_len=64"]
     build.check(build.plain(compose(choice)))
 
 

@@ -1,9 +1,12 @@
 """The `key=value` arguments of the scripts."""
 
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import torch
+from texts import numbers
 
 from crosslight import build, inference
 from crosslight.config.arguments import script_arguments
@@ -74,5 +77,7 @@ def test_help_prints_the_usage_and_ends_well(parsed: Any, capsys: pytest.Capture
 def test_null_takes_a_setting_of_the_data_away(parsed: Any) -> None:
     files = [f"data.{split}.{side}={split}.{side}" for split in ("train", "test") for side in ("source", "target")]
     config = build.plain(compose(["data=text_files", *files]))
+    search, device = build.build_search(config), torch.device("cpu")
+    run = inference.TrainedRun(config, None, numbers(5), search, device, nullcontext, None, tags={})
     with pytest.raises(ConfigError, match="this data set has no test set"):
-        inference.test_sets(config, parsed("run=x", "data.test.source=null", "data.test.target=null"))
+        inference.test_sets(run, parsed("run=x", "data.test.source=null", "data.test.target=null"))

@@ -6,16 +6,17 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from texts import numbers
 
 from crosslight.batches import Batch
 from crosslight.data.batching import plan_epoch
-from crosslight.data.cleaning import encode_pairs
 from crosslight.data.collate import collate
 from crosslight.data.corpus import Pairs
+from crosslight.data.encoded import encode_pairs
 from crosslight.data.loaders import TrainingLoader, evaluation_loader, share_of
-from crosslight.tokenizers.integers import BOS, EOS, PAD, IntegerVocabulary
+from crosslight.tokenizers.integers import BOS, EOS, PAD
 
-TOKENIZERS = IntegerVocabulary(num_symbols=50).fit([], [])
+TOKENIZERS = numbers(50)
 
 
 def data(count: int):
@@ -29,7 +30,7 @@ DATA = data(83)
 
 def loader(**changed: int) -> TrainingLoader:
     settings = {"rank": 0, "world": 1, "virtual_ranks": 4, "accumulate": 3, "num_workers": 0, "epoch": 0, "start": 0}
-    lengths = DATA.source.lengths, DATA.target.lengths
+    lengths = DATA.source_lengths, DATA.target_lengths
     return TrainingLoader(
         DATA,
         TOKENIZERS,
@@ -89,7 +90,7 @@ def test_one_epoch_holds_every_sentence_once_and_numbers_its_batches() -> None:
     for batch in (batch for window in passed for batch in window):
         for row, i in enumerate(batch.sentence_ids):
             assert batch.target_out[row][: len(DATA.target[i])].tolist() == DATA.target[i].tolist()
-            assert batch.references[row] == DATA.pairs.target[i]
+            assert batch.references[row] == DATA.target_text[i]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -126,3 +127,21 @@ def test_evaluation_gives_each_sentence_to_exactly_one_process(world: int, count
     assert all(batch.source.numel() <= 25 for batch in batches)
     assert len({batch.index for batch in batches}) == len(batches)
     assert sum(not batch.sentence_ids for batch in batches) < world
+
+
+def test_one_sentence_above_the_budget_is_evaluated_in_a_batch_of_its_own() -> None:
+    """Case D04: validation loses nothing, and what is short still comes together."""
+    texts = ["1", " ".join(["2"] * 60), "3 3", "4"]
+    batches = list(evaluation_loader(encode_pairs(Pairs("toy", texts, texts), TOKENIZERS), TOKENIZERS, max_tokens=50))
+    assert [batch.sentence_ids for batch in batches] == [(1,), (2, 0, 3)]
+    assert batches[0].source.shape == batches[0].target_out.shape == (1, 61)
+
+
+def test_long_references_of_short_sources_keep_the_budget_of_evaluation() -> None:
+    """The loss on a validation set scores its references, so their padding needs memory, too."""
+    texts = ["1"] * 40
+    references = [" ".join(["2"] * (24 if number % 8 == 0 else 1)) for number in range(40)]
+    pairs = encode_pairs(Pairs("toy", texts, references), TOKENIZERS)
+    batches = list(evaluation_loader(pairs, TOKENIZERS, max_tokens=50))
+    assert sorted(i for batch in batches for i in batch.sentence_ids) == list(range(40))
+    assert max(batch.target_out.numel() for batch in batches) <= 50

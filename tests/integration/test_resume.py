@@ -62,7 +62,7 @@ def started(folder: Path, name: str, *options: str) -> tuple[subprocess.Popen[by
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_run_resumes_from_its_last_save(train: Train, copy_run: Path, folder: Path, workers: int) -> None:
-    process, run = started(folder, f"killed{workers}", *LONG, f"data.num_workers={workers}")
+    process, run = started(folder, f"killed{workers}", *LONG, f"batching.num_workers={workers}")
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert json.loads((run / "record.json").read_text())["status"] != "finished"
@@ -85,8 +85,8 @@ def test_a_signal_ends_a_run_with_its_own_status(folder: Path, sent: signal.Sign
 def test_a_resumed_run_keeps_its_batches_and_groups(command: Command, copy_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(copy_run, run)
-    done = command("train.py", f"resume={run}", "data.max_tokens=1000", status=2)
-    assert "data.max_tokens was 1600 and is now 1000" in done.stderr
+    done = command("train.py", f"resume={run}", "batching.max_tokens=1000", status=2)
+    assert "batching.max_tokens was 1600 and is now 1000" in done.stderr
     done = command("train.py", f"resume={run}", "model=base", status=2)
     assert "a resumed run keeps its model" in done.stderr
     done = command("train.py", f"resume={run}", "expect=null")  # it was finished: nothing more is trained

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from texts import numbers
 
 from crosslight import build
 from crosslight.config.compose import CONF, compose
@@ -24,7 +25,7 @@ SIZES = ["model.d_model=8", "model.d_ff=12", "model.num_heads=2", "data.num_test
 def folder(tmp_path: Path) -> RunFolder:
     """What training leaves behind, untrained."""
     config = build.plain(compose(["data=copy", *SIZES, "data.num_symbols=5", "data.max_length=6"]))
-    tokenizers = build.build_tokenizer_recipe(config).fit([], [])
+    tokenizers = numbers(5)
     torch.manual_seed(1)
     model = build.build_model(config, tokenizers)
     folder = RunFolder(tmp_path / "run")
@@ -57,7 +58,8 @@ def test_a_sound_folder_can_be_used_after_a_move(folder: RunFolder, tmp_path: Pa
     before = translate(load_run(str(folder.path)), ["1 2 3", "", "4"])
     folder.path.rename(tmp_path / "elsewhere")
     assert translate(load_run(str(tmp_path / "elsewhere")), ["1 2 3", "", "4"]) == before
-    assert before[1] == ""
+    assert before.lines[1] == ""
+    assert len(before.lines) == 3
 
 
 def _set_in_config(group: str, **values: Any) -> Callable[[RunFolder, Path], None]:
@@ -121,9 +123,7 @@ def _no_checkpoint_of_ours(folder: RunFolder) -> None:
 
 
 def _other_tokenizer(folder: RunFolder) -> None:
-    build.make({"_target_": "crosslight.tokenizers.integers.IntegerVocabulary", "num_symbols": 6}).fit([], []).save(
-        folder.tokenizer
-    )
+    numbers(6).save(folder.tokenizer)
 
 
 @pytest.mark.parametrize(

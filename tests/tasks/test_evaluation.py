@@ -5,19 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from texts import numbers
 from torch import Tensor
 
-from crosslight.data.cleaning import encode_pairs
 from crosslight.data.collate import collate
 from crosslight.data.corpus import Pairs
+from crosslight.data.encoded import encode_pairs
 from crosslight.data.loaders import evaluation_loader
 from crosslight.decoding.protocols import Hypothesis, Search
 from crosslight.losses import LabelSmoothedCrossEntropy
 from crosslight.metrics.translation import score_translations
 from crosslight.tasks.evaluation import Evaluation, EvaluationResult, Translator
-from crosslight.tokenizers.integers import EOS, PAD, IntegerVocabulary
+from crosslight.tokenizers.integers import EOS, PAD
 
-TOKENIZERS = IntegerVocabulary(num_symbols=20).fit([], [])
+TOKENIZERS = numbers(20)
 SOURCE = ["1 2 3 4 5 6", "7", "8 9 10 11 12 13 14 15 16", "3 1 4 1 5", "", "2 7 1 8 2 8 1", "16 15 14 13"]
 TARGET = ["1 2 3 4 5 6", "8", "8 9 10 11 12 13 14 15", "3 1 4 1 6 5", "17", "2 7 1 8 2 8 1 8 2", "16 15 14 13"]
 LOGITS = torch.randn(23, 23, generator=torch.Generator().manual_seed(0))

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from texts import Text, numbers
 
-from crosslight.errors import RunError
+from crosslight.errors import DataError, RunError
 from crosslight.tokenizers.base import Tokenizers
-from crosslight.tokenizers.integers import IntegerVocabulary
 from crosslight.tokenizers.load import load_tokenizers
 from crosslight.tokenizers.sentencepiece import SentencePieceRecipe
 
@@ -18,18 +18,25 @@ TARGET = [f"eine kleine Katze {i} saß auf Matte {i * 7}" for i in range(30)]
 def subwords(cache: Path, joint: bool, vocab_size: int = 50) -> Tokenizers:
     recipe = SentencePieceRecipe(
         vocab_size=vocab_size,
+        hard_vocab_limit=True,
         model_type="bpe",
         joint=joint,
         character_coverage=1.0,
         normalization="nmt_nfkc",
         byte_fallback=False,
+        user_symbols=[],
+        unk_surface="⁇",
+        max_lines=1000,
+        max_line_bytes=4192,
+        sampling_alpha=None,
+        sampling_nbest=-1,
         cache=str(cache),
     )
-    return recipe.fit(SOURCE, TARGET)
+    return recipe.fit(Text(SOURCE, TARGET), ["<2de>", "<2fr>"])
 
 
 def made(kind: str, cache: Path) -> Tokenizers:
-    return IntegerVocabulary(num_symbols=7).fit([], []) if kind == "integers" else subwords(cache, kind == "joint")
+    return numbers(7) if kind == "integers" else subwords(cache, kind == "joint")
 
 
 @pytest.mark.parametrize("kind", ["integers", "joint", "separate"])
@@ -50,6 +57,18 @@ def test_what_was_saved_comes_back_equal(tmp_path: Path, kind: str) -> None:
             first.bos_id,
             first.eos_id,
         )
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_control_symbols_come_back_with_their_ids(tmp_path: Path, joint: bool) -> None:
+    tokenizers = subwords(tmp_path / "cache", joint)
+    tokenizers.save(tmp_path / "tokenizer")
+    loaded = load_tokenizers(tmp_path / "tokenizer")
+    ids = [tokenizers.source.symbol_id(symbol) for symbol in ("<2de>", "<2fr>")]
+    assert [loaded.source.symbol_id(symbol) for symbol in ("<2de>", "<2fr>")] == ids
+    assert len(set(ids)) == 2
+    with pytest.raises(DataError, match=r"no control symbol <2cs>; it was not trained for that language"):
+        loaded.source.symbol_id("<2cs>")
 
 
 def test_the_hash_tells_the_sides_apart(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ class Samples(Callback):
         if result is None or not trainer.is_global_zero:
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        rows = list(zip(data.validation.pairs.source, result.hypotheses, result.references, strict=True))[: self.count]
+        validation = data.validation
+        sources = [validation.source_text[row] for row in range(min(self.count, len(validation)))]
+        rows = list(zip(sources, result.hypotheses, result.references, strict=False))
         for source, hypothesis, reference in rows:
             log.info("\n  source     %s\n  hypothesis %s\n  reference  %s", source, hypothesis, reference)
         table = "| source | hypothesis | reference |\n|---|---|---|\n"

@@ -23,7 +23,7 @@ RUNTIME: dict[str, set[str]] = {
     "model.residual": {"d_model", "dropout"},
     "optimizer": {"params"},
     "logger.*": {"save_dir", "name", "version", "purge_step"},
-    "task": {"model", "search", "tokenizer", "target_lang", "test_names"}
+    "task": {"model", "search", "tokenizer", "target_lang", "test_langs"}
     | {"optimizer", "schedule", "reduction", "clip", "seed"},
 }
 """What the program fills in while it builds, by place; a config may not set it."""

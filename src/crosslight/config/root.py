@@ -11,15 +11,19 @@ from omegaconf import MISSING, OmegaConf
 class RunConfig:
     """`expect` maps test metrics to the least value that the recipe promises; null promises nothing.
 
+    `cache` is the folder for what can be made again: prepared data, trained tokenizers, parts of hub data sets.
     `resume` names the folder of a run to continue; its own config is used, with the command line's values on top.
     """
 
     name: str = MISSING
     seed: int = 1
+    cache: str = MISSING
     resume: str | None = None
     expect: dict[str, float] | None = None
     model: Any = MISSING
     data: Any = MISSING
+    cleaning: Any = MISSING
+    batching: Any = MISSING
     tokenizer: Any = MISSING
     task: Any = MISSING
     optimizer: Any = MISSING

@@ -20,10 +20,11 @@ def check_rules(config: Mapping[str, Any]) -> None:
             "use tokenizer.joint=true or model.tie=target_output"
         )
     limit = model.get("positions", {}).get("max_positions")
-    if limit is not None and limit < data["max_len"] + 1:
+    longest = config["cleaning"]["max_len"] + 1 + bool(data.get("tags"))
+    if limit is not None and limit < longest:
         raise ConfigError(
-            f"model.positions.max_positions: {limit} does not cover data.max_len={data['max_len']} and EOS; "
-            f"take at least {data['max_len'] + 1}, or a smaller data.max_len"
+            f"model.positions.max_positions: {limit} does not cover cleaning.max_len={config['cleaning']['max_len']} "
+            f"and EOS; take at least {longest}, or a smaller cleaning.max_len"
         )
     if "num_symbols" in data and "num_symbols" in tokenizer and tokenizer["num_symbols"] < data["num_symbols"]:
         raise ConfigError(

@@ -1,78 +1,87 @@
-"""Which training pairs are left out, and a table that says how many and why. Pairs leave together, never one side."""
+"""Which training pairs are left out, and why. A pair leaves as a whole, never one side; test sets are never cleaned."""
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from crosslight.data.corpus import Pairs
-from crosslight.data.ragged import Ragged
-from crosslight.errors import DataError
-from crosslight.tokenizers.base import Tokenizer, Tokenizers
+from crosslight.data.scripts import wrong_script
+from crosslight.errors import ConfigError
 
-log = logging.getLogger(__name__)
+Mask = NDArray[np.bool_]
 
+NOTHING = r"^[\s\p{Z}\p{Cc}\p{Cf}]*$"
+"""Text that shows nothing: white space of any kind, control characters, zero-width marks."""
 
-@dataclass(frozen=True)
-class EncodedPairs:
-    """Token ids of aligned pairs, EOS at each end, with the texts they come from."""
+CONTROL = r"[\x00-\x08\x0E-\x1F\x7F-\x{84}\x{86}-\x{9F}]"
+"""Control characters but TAB, VT, FF and NEL (U+0085), which separate words. cp1252 read as Latin-1 gives such."""
 
-    pairs: Pairs
-    source: Ragged
-    target: Ragged
-
-    def __len__(self) -> int:
-        return len(self.source)
+REASONS = ("empty", "control characters", "wrong script", "identical", "too long", "ratio", "duplicate", "leak")
+"""Why a pair leaves, in the order in which it is asked; a pair counts for the first reason only."""
 
 
-def encode_pairs(pairs: Pairs, tokenizers: Tokenizers, limit: int | None = None) -> EncodedPairs:
-    """Every pair as token ids, each side closed by EOS. Sides above `limit` ids are cut, with a warning."""
-    source = encode_side(tokenizers.source, pairs.source, limit, f"{pairs.name}, source line")
-    target = encode_side(tokenizers.target, pairs.target, limit, f"{pairs.name}, target line")
-    return EncodedPairs(pairs, Ragged(source), Ragged(target))
+@dataclass(frozen=True, kw_only=True)
+class Cleaning:
+    """What training pairs must be like. Pairs with an empty side always leave; they teach nothing.
 
-
-def encode_side(
-    tokenizer: Tokenizer, lines: Sequence[str], limit: int | None, name: str, first: int = 1
-) -> list[list[int]]:
-    """Each line as token ids and EOS. Where a model has positions for `limit` ids only, a longer line loses its end.
-
-    A warning names each such line by `name` and its number, counted from `first`.
+    `max_len` is in pieces, EOS not counted; `over_long` says whether a longer pair is left out or its sides are cut to
+    their first `max_len` pieces. `max_ratio` bounds the longer side's pieces over the shorter one's.
     """
-    encoded = []
-    for number, ids in enumerate(tokenizer.encode_batch(lines), first):
-        if limit is not None and len(ids) + 1 > limit:
-            log.warning(
-                "%s %d: cut from %d pieces to the %d that the model has positions for",
-                name,
-                number,
-                len(ids),
-                limit - 1,
+
+    max_len: int
+    over_long: Literal["drop", "truncate"]
+    max_ratio: float | None
+    drop_identical: bool
+    drop_duplicates: bool
+    drop_control_characters: bool
+    drop_wrong_script: bool
+
+    def __post_init__(self) -> None:
+        if self.max_len < 1:
+            raise ConfigError(f"cleaning.max_len: {self.max_len} leaves no pair; it is a number of pieces, such as 256")
+        if self.max_ratio is not None and self.max_ratio < 1:
+            raise ConfigError(
+                f"cleaning.max_ratio: {self.max_ratio} leaves no pair; it is the longer side's pieces over the shorter "
+                f"one's, such as 3"
             )
-            ids = ids[: limit - 1]
-        encoded.append([*ids, tokenizer.eos_id])
-    return encoded
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All settings, for the key of a cache."""
+        return asdict(self)
+
+    def judge_text(self, chunk: pa.RecordBatch, source_lang: str, target_lang: str) -> dict[str, Mask]:
+        """For each reason that the text alone gives: which pairs leave for it."""
+        source, target = chunk.columns
+        found = {"empty": _either(source, target, NOTHING)}
+        if self.drop_control_characters:
+            found["control characters"] = _either(source, target, CONTROL)
+        if self.drop_wrong_script:
+            found["wrong script"] = wrong_script(source, source_lang) | wrong_script(target, target_lang)
+        if self.drop_identical:
+            same = pc.equal(pc.utf8_trim_whitespace(source), pc.utf8_trim_whitespace(target))
+            found["identical"] = same.to_numpy(zero_copy_only=False)
+        return found
+
+    def judge_lengths(self, source: NDArray[np.int32], target: NDArray[np.int32]) -> dict[str, Mask]:
+        """For each reason that the numbers of pieces give: which pairs leave for it."""
+        shorter, longer = np.minimum(source, target), np.maximum(source, target)
+        found = {"empty": shorter == 0}
+        if self.over_long == "drop":
+            found["too long"] = longer > self.max_len
+        if self.max_ratio is not None:
+            found["ratio"] = longer > self.max_ratio * shorter
+        return found
 
 
-def clean(encoded: EncodedPairs, max_len: int) -> tuple[EncodedPairs, dict[str, int]]:
-    """The pairs fit for training, and how many left for each reason: `empty`, `too long`.
+def without_nulls(chunk: pa.RecordBatch) -> pa.RecordBatch:
+    """The chunk with an empty side where one is missing."""
+    return pa.record_batch([pc.fill_null(column, "") for column in chunk.columns], schema=chunk.schema)
 
-    Raises a DataError if none is left.
-    """
-    shortest = np.minimum(encoded.source.lengths, encoded.target.lengths) - 1
-    longest = np.maximum(encoded.source.lengths, encoded.target.lengths) - 1
-    empty, too_long = shortest == 0, longest > max_len
-    left_out = {"empty": int(empty.sum()), "too long": int((too_long & ~empty).sum())}
-    keep = np.flatnonzero(~(empty | too_long)).tolist()
-    if not keep:
-        raise DataError(
-            f"{encoded.pairs.name}: no training pair is left of {len(encoded)} "
-            f"({left_out['empty']} empty, {left_out['too long']} longer than data.max_len={max_len} pieces)"
-        )
-    if len(keep) == len(encoded):
-        return encoded, left_out
-    pairs = encoded.pairs
-    kept = Pairs(pairs.name, [pairs.source[i] for i in keep], [pairs.target[i] for i in keep])
-    source, target = ([side[i].tolist() for i in keep] for side in (encoded.source, encoded.target))
-    return EncodedPairs(kept, Ragged(source), Ragged(target)), left_out
+
+def _either(source: pa.Array, target: pa.Array, pattern: str) -> Mask:
+    found = pc.or_(pc.match_substring_regex(source, pattern), pc.match_substring_regex(target, pattern))
+    return found.to_numpy(zero_copy_only=False)

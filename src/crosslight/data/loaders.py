@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from crosslight.batches import Batch
 from crosslight.data.batching import Rows, plan_evaluation, plan_windows
-from crosslight.data.cleaning import EncodedPairs
-from crosslight.data.collate import collate
+from crosslight.data.collate import Resampled, collate
+from crosslight.data.encoded import EncodedPairs
 from crosslight.tokenizers.base import Tokenizers
 
 Key = tuple[int, int, Rows]  # epoch, index of the micro-batch, its rows
@@ -21,12 +21,12 @@ Key = tuple[int, int, Rows]  # epoch, index of the micro-batch, its rows
 class MicroBatches(Dataset[Batch]):
     """Makes the micro-batch that a key describes, in whichever process it is asked for."""
 
-    def __init__(self, data: EncodedPairs, tokenizers: Tokenizers) -> None:
-        self.data, self.tokenizers = data, tokenizers
+    def __init__(self, data: EncodedPairs, tokenizers: Tokenizers, resampled: Resampled | None = None) -> None:
+        self.data, self.tokenizers, self.resampled = data, tokenizers, resampled
 
     def __getitem__(self, key: Key) -> Batch:
         epoch, index, rows = key
-        return collate(self.data, rows, self.tokenizers, epoch=epoch, index=index)
+        return collate(self.data, rows, self.tokenizers, epoch=epoch, index=index, resampled=self.resampled)
 
 
 def share_of(rank: int, world: int, virtual_ranks: int, accumulate: int) -> list[int]:
@@ -58,6 +58,7 @@ class TrainingLoader:
         accumulate: int,
         num_workers: int,
         pin_memory: bool,
+        resampled: Resampled | None = None,
         epoch: int = 0,
         start: int = 0,
     ) -> None:
@@ -66,7 +67,7 @@ class TrainingLoader:
         self.share = share_of(rank, world, virtual_ranks, accumulate)
         self._planned: tuple[int, list[list[Rows]]] = (-1, [])
         self._inner = DataLoader(
-            MicroBatches(data, tokenizers),
+            MicroBatches(data, tokenizers, resampled),
             batch_sampler=_Keys(self),
             collate_fn=list,
             num_workers=num_workers,
@@ -118,7 +119,7 @@ def evaluation_loader(
 
     All processes get equally many batches (the last may be a placeholder), so none waits for another for ever.
     """
-    batches = plan_evaluation(data.source.lengths, max_tokens)
+    batches = plan_evaluation(data.source_lengths, max_tokens, data.target_lengths)
     batches += [np.empty(0, np.int64)] * (-len(batches) % world)
     keys = [(0, index, rows) for index, rows in enumerate(batches)][rank::world]
     return DataLoader(MicroBatches(data, tokenizers), sampler=keys, batch_size=None)  # type: ignore[arg-type]

@@ -5,41 +5,50 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 
 from crosslight.batches import Batch
-from crosslight.data.batching import plan_epoch
-from crosslight.data.cleaning import EncodedPairs
-from crosslight.data.loaders import TrainingLoader, evaluation_loader
+from crosslight.data.batching import Batching, Rows, plan_epoch, rows_of_epoch
+from crosslight.data.collate import Resampled
+from crosslight.data.encoded import EncodedPairs
+from crosslight.data.loaders import TrainingLoader, evaluation_loader, share_of
+from crosslight.data.streaming import Mark, StreamLoader, TrainingStream
 from crosslight.errors import RunError
 from crosslight.tokenizers.base import Tokenizers
 
 
 class TranslationData(LightningDataModule):
-    """Loaders over encoded pairs. An update takes `accumulate * virtual_ranks` micro-batches of `max_tokens` each."""
+    """Loaders over encoded pairs. An update takes `accumulate * virtual_ranks` micro-batches.
+
+    `shares` says how much of an epoch each part of the training pairs gives; None takes every pair once.
+    """
 
     def __init__(
         self,
         *,
-        train: EncodedPairs,
+        train: EncodedPairs | TrainingStream,
         validation: EncodedPairs,
         tests: dict[str, EncodedPairs],
         tokenizers: Tokenizers,
-        max_tokens: int,
-        eval_max_tokens: int,
-        num_workers: int,
+        batching: Batching,
+        shares: list[float] | None,
+        resampled: Resampled | None,
         seed: int,
         virtual_ranks: int,
         accumulate: int,
     ) -> None:
         super().__init__()
         self.train, self.validation, self.tests, self.tokenizers = train, validation, tests, tokenizers
-        self.max_tokens, self.eval_max_tokens, self.num_workers = max_tokens, eval_max_tokens, num_workers
+        self.batching, self.shares, self.resampled = batching, shares, resampled
         self.seed, self.virtual_ranks, self.accumulate = seed, virtual_ranks, accumulate
-        self._position = {"epoch": 0, "updates": 0}
+        self._position: dict[str, Any] = {"epoch": 0, "updates": 0}
+        self._stream: StreamLoader | None = None
 
-    def plan(self, epoch: int) -> list[Any]:
-        """The micro-batches of an epoch."""
-        return plan_epoch(
-            self.train.source.lengths, self.train.target.lengths, self.max_tokens, seed=self.seed, epoch=epoch
-        )
+    def plan(self, epoch: int) -> list[Rows]:
+        """The micro-batches of an epoch of prepared pairs."""
+        assert isinstance(self.train, EncodedPairs)
+        rows = None
+        if self.shares is not None:
+            rows = rows_of_epoch(self.train.parts, self.shares, seed=self.seed, epoch=epoch)
+        lengths = self.train.source_lengths, self.train.target_lengths
+        return plan_epoch(*lengths, self.batching.max_tokens, seed=self.seed, epoch=epoch, rows=rows)
 
     @property
     def _epoch(self) -> int:
@@ -47,13 +56,26 @@ class TranslationData(LightningDataModule):
         assert self.trainer is not None
         return self.trainer.current_epoch
 
-    def train_dataloader(self) -> TrainingLoader:
+    def train_dataloader(self) -> TrainingLoader | StreamLoader:
         """A loader for the epoch at hand; Lightning asks again each epoch, for epochs differ in length."""
         assert self.trainer is not None
         epoch = self._epoch
         position, start = self._position, 0
         if position["epoch"] == epoch:
             start = position["updates"]
+        layout = self.trainer.global_rank, self.trainer.world_size, self.virtual_ranks, self.accumulate
+        if isinstance(self.train, TrainingStream):
+            self._stream = StreamLoader(
+                self.train,
+                max_tokens=self.batching.max_tokens,
+                share=share_of(*layout),
+                window=self.virtual_ranks * self.accumulate,
+                resampled=self.resampled,
+                epoch=epoch,
+                start=start,
+                mark=Mark(*position.get("stream", ())) if start else Mark(),
+            )
+            return self._stream
         return TrainingLoader(
             self.train,
             self.tokenizers,
@@ -62,7 +84,8 @@ class TranslationData(LightningDataModule):
             world=self.trainer.world_size,
             virtual_ranks=self.virtual_ranks,
             accumulate=self.accumulate,
-            num_workers=self.num_workers,
+            num_workers=self.batching.num_workers,
+            resampled=self.resampled,
             pin_memory=self._on_gpu,
             epoch=epoch,
             start=start,
@@ -83,21 +106,23 @@ class TranslationData(LightningDataModule):
     def state_dict(self) -> dict[str, Any]:
         """The position at an update boundary, from Lightning's count of the batches it has processed."""
         assert self.trainer is not None
-        loop = self.trainer.fit_loop
-        return {
-            "epoch": self._epoch,
-            "updates": loop.epoch_loop.batch_progress.current.ready,
-            "plan": self._plan_facts(),
-        }
+        updates = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        state = {"epoch": self._epoch, "updates": updates, "plan": self._plan_facts()}
+        if self._stream is not None and updates in self._stream.marks:
+            state["stream"] = list(self._stream.marks[updates])
+        return state
 
     def _plan_facts(self) -> dict[str, Any]:
         """What decides which sentences are in which update; a position means nothing under another plan."""
         return {
-            "data.max_tokens": self.max_tokens,
+            "batching.max_tokens": self.batching.max_tokens,
             "trainer.virtual_ranks": self.virtual_ranks,
             "trainer.accumulate": self.accumulate,
             "seed": self.seed,
-            "data (sha256)": self.train.pairs.content_hash,
+            "data (sha256)": self.train.content_hash,
+            "batching.shuffle_buffer": self.batching.shuffle_buffer,
+            "data mixture": self.shares,
+            "tokenizer.sampling": repr(self.resampled),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -107,7 +132,7 @@ class TranslationData(LightningDataModule):
                     f"resume: {key} was {state_dict['plan'][key]} and is now {value}, but a run keeps its batches; "
                     f"leave it as it was, or start a new run"
                 )
-        self._position = {"epoch": state_dict["epoch"], "updates": state_dict["updates"]}
+        self._position = {key: state_dict[key] for key in ("epoch", "updates", "stream") if key in state_dict}
 
     @property
     def _on_gpu(self) -> bool:
@@ -119,7 +144,7 @@ class TranslationData(LightningDataModule):
         return evaluation_loader(
             data,
             self.tokenizers,
-            max_tokens=self.eval_max_tokens,
+            max_tokens=self.batching.eval_max_tokens,
             rank=self.trainer.global_rank,
             world=self.trainer.world_size,
         )

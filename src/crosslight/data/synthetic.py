@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from crosslight.data.corpus import Corpus, Pairs
+from crosslight.data.corpus import Corpus, LazyPairs, Pairs
 from crosslight.errors import ConfigError
 
 Sequence = tuple[int, ...]
@@ -38,11 +38,8 @@ class SyntheticPairs(Corpus):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise ConfigError(f"data.task: {self.task!r} is not one of {', '.join(TASKS)}")
-        if not 1 <= self.min_length <= self.max_length <= self.max_len:
-            raise ConfigError(
-                f"data: need 1 <= min_length={self.min_length} <= max_length={self.max_length} "
-                f"<= max_len={self.max_len}"
-            )
+        if not 1 <= self.min_length <= self.max_length:
+            raise ConfigError(f"data: need 1 <= min_length={self.min_length} <= max_length={self.max_length}")
         possible = sum(self._room(length) for length in range(self.min_length, self.max_length + 1))
         if self.num_validation + self.num_test > possible:
             raise ConfigError(
@@ -52,7 +49,10 @@ class SyntheticPairs(Corpus):
         held_out = list(self._distinct(np.random.default_rng([self.seed, 0])))
         self._held_out = held_out[: self.num_validation], held_out[self.num_validation :]
 
-    def training_pairs(self) -> Pairs:
+    def training_pairs(self) -> LazyPairs:
+        return LazyPairs(f"{self.task} train", repr(self), self._training_pairs)
+
+    def _training_pairs(self) -> Pairs:
         rng, taken = np.random.default_rng([self.seed, 1]), {s for part in self._held_out for s in part}
         sources: list[Sequence] = []
         while len(sources) < self.num_train:

@@ -11,7 +11,10 @@ import yaml
 
 from crosslight.errors import RunError
 
-GROUPS = ("model", "data", "tokenizer", "task", "optimizer", "scheduler", "decode", "trainer", "callbacks", "logger")
+GROUPS = (
+    *("model", "data", "cleaning", "batching", "tokenizer", "task", "optimizer", "scheduler", "decode", "trainer"),
+    *("callbacks", "logger"),
+)
 
 
 class RunFolder:

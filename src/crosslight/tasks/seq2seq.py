@@ -17,7 +17,10 @@ from crosslight.tokenizers.base import Tokenizer
 
 
 class Seq2SeqTask(Task):
-    """Trains `model(source, target_in) -> logits`. `validation_result` and `test_results` hold what was found last."""
+    """Trains `model(source, target_in) -> logits`. `validation_result` and `test_results` hold what was found last.
+
+    `target_lang` is the language of the validation set, `test_langs` that of each test set: the scorer asks for it.
+    """
 
     def __init__(
         self,
@@ -27,7 +30,7 @@ class Seq2SeqTask(Task):
         search: Search,
         tokenizer: Tokenizer,
         target_lang: str,
-        test_names: list[str],
+        test_langs: dict[str, str],
         optimizer: Callable[[list[dict[str, Any]]], Optimizer],
         schedule: Schedule,
         reduction: Reduction,
@@ -36,13 +39,13 @@ class Seq2SeqTask(Task):
     ) -> None:
         super().__init__(model, optimizer=optimizer, schedule=schedule, reduction=reduction, clip=clip, seed=seed)
         self.loss = LabelSmoothedCrossEntropy(label_smoothing, tokenizer.pad_id)
-        self.test_names = test_names
+        self.test_names = list(test_langs)
 
-        def evaluation() -> Evaluation:
-            return Evaluation(model, self.loss, search, tokenizer, target_lang)  # type: ignore[arg-type]
+        def evaluation(lang: str) -> Evaluation:
+            return Evaluation(model, self.loss, search, tokenizer, lang)  # type: ignore[arg-type]
 
-        self._validation = evaluation()
-        self._tests = [evaluation() for _ in test_names]
+        self._validation = evaluation(target_lang)
+        self._tests = [evaluation(lang) for lang in test_langs.values()]
         self.validation_result: EvaluationResult | None = None
         self.test_results: dict[str, EvaluationResult] = {}
 

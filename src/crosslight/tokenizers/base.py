@@ -23,6 +23,10 @@ class Tokenizer(Protocol):
     def bos_id(self) -> int: ...
     @property
     def eos_id(self) -> int: ...
+    @property
+    def unk_id(self) -> int | None:
+        """None where everything can be encoded or is an error."""
+        ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text."""
@@ -30,6 +34,14 @@ class Tokenizer(Protocol):
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sequence; special ids leave no trace."""
+        ...
+
+    def symbol_id(self, symbol: str) -> int:
+        """The id of a control symbol such as `<2de>`, which no text is encoded to."""
+        ...
+
+    def sample(self, text: str, sampling: "Sampling", seed: int) -> list[int]:
+        """One of the ways to cut a text into pieces, the same for the same seed in any process."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -71,10 +83,40 @@ class Tokenizers:
         (folder / "tokenizer.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """Another segmentation of each training sentence in each epoch.
+
+    For a unigram model (Kudo 2018) `alpha` smooths the choice among the `nbest` best segmentations (-1: all); for BPE
+    it is the probability that a merge is left out (BPE-dropout, Provilkov et al. 2020) and `nbest` says nothing.
+    """
+
+    alpha: float
+    nbest: int
+
+
+@runtime_checkable
+class LearningText(Protocol):
+    """Training text that can be read again and again."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that the lines depend on."""
+        ...
+
+    def source(self) -> Iterable[str]: ...
+    def target(self) -> Iterable[str]: ...
+
+
 @runtime_checkable
 class TokenizerRecipe(Protocol):
     """A tokenizer before it has seen text: what `conf/tokenizer/*.yaml` describes."""
 
-    def fit(self, source: Iterable[str], target: Iterable[str]) -> Tokenizers:
-        """The tokenizers for a corpus: trained on it, if they need training."""
+    @property
+    def sampling(self) -> Sampling | None:
+        """How training varies the segmentation; None: not at all."""
+        ...
+
+    def fit(self, text: LearningText, control_symbols: Sequence[str]) -> Tokenizers:
+        """The tokenizers for a corpus, trained on it if they need training, with an id for each control symbol."""
         ...

@@ -1,9 +1,9 @@
 """Symbols written as numbers, separated by spaces: the vocabulary of the synthetic tasks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from crosslight.errors import DataError
-from crosslight.tokenizers.base import Tokenizers
+from crosslight.tokenizers.base import LearningText, Sampling, Tokenizers
 
 PAD, BOS, EOS, NUM_SPECIAL = 0, 1, 2, 3
 
@@ -14,13 +14,21 @@ class IntegerTokenizer:
     def __init__(self, num_symbols: int) -> None:
         self.num_symbols = num_symbols
         self.vocab_size = num_symbols + NUM_SPECIAL
-        self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
+        self.pad_id, self.bos_id, self.eos_id, self.unk_id = PAD, BOS, EOS, None
+        self._ids = {str(symbol): symbol + NUM_SPECIAL for symbol in range(num_symbols)}
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._id(word) for word in text.split()] for text in texts]
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(str(i - NUM_SPECIAL) for i in sequence if i >= NUM_SPECIAL) for sequence in ids]
+
+    def symbol_id(self, symbol: str) -> int:
+        raise DataError(f"{symbol}: a vocabulary of numbers has no control symbols; take a SentencePiece tokenizer")
+
+    def sample(self, text: str, sampling: Sampling, seed: int) -> list[int]:
+        """Numbers can be cut in one way only."""
+        return self.encode_batch([text])[0]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [{PAD: "<pad>", BOS: "<s>", EOS: "</s>"}.get(i, str(i - NUM_SPECIAL)) for i in ids]
@@ -33,17 +41,21 @@ class IntegerTokenizer:
         return cls(int(data))
 
     def _id(self, word: str) -> int:
-        if not (word.isascii() and word.isdigit() and int(word) < self.num_symbols):
+        if (number := self._ids.get(word)) is None:
             raise DataError(f"{word!r} is not a symbol; this run knows the numbers 0 to {self.num_symbols - 1}")
-        return int(word) + NUM_SPECIAL
+        return number
 
 
 class IntegerVocabulary:
-    """The recipe: both sides share `num_symbols` symbols. There is nothing to train."""
+    """The recipe: both sides share `num_symbols` symbols. There is nothing to train and nothing to sample."""
+
+    sampling = None
 
     def __init__(self, *, num_symbols: int) -> None:
         self.num_symbols = num_symbols
 
-    def fit(self, source: Iterable[str], target: Iterable[str]) -> Tokenizers:
+    def fit(self, text: LearningText, control_symbols: Sequence[str]) -> Tokenizers:
         tokenizer = IntegerTokenizer(self.num_symbols)
+        for symbol in control_symbols:
+            tokenizer.symbol_id(symbol)
         return Tokenizers(tokenizer, tokenizer, kind="integers")

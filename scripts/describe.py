@@ -1,0 +1,67 @@
+"""Describe data before training on it: `python scripts/describe.py data=… [batching.max_tokens=…]`.
+
+Takes the arguments of train.py, prepares the data as training would (which then finds it in the cache) and prints
+sizes, lengths, vocabulary, batches, what was left out and what leaked. The last line names an HTML page with the same
+numbers and plots.
+
+`run=outputs/…` describes the data of a run, with its tokenizer and its config; then only values of data, cleaning and
+batching can be changed. `output=FILE.html` says where the page goes; by default that is description.html in the run
+folder, or outputs/NAME.html; `output=null` writes none.
+"""
+
+import logging
+import sys
+from pathlib import Path
+
+from crosslight.errors import ConfigError, CrosslightError
+
+CHANGEABLE = ("data", "cleaning", "batching")
+
+
+def main() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print((__doc__ or "").strip())
+        return
+    logging.basicConfig(format="%(message)s")
+    for layer in ("data", "tokenizers"):  # preparing may take long and says how far it is
+        logging.getLogger(f"crosslight.{layer}").setLevel(logging.INFO)
+    own = {key: value for key, _, value in (a.partition("=") for a in sys.argv[1:]) if key in ("run", "output")}
+    overrides = [argument for argument in sys.argv[1:] if argument.partition("=")[0] not in own]
+
+    from omegaconf import OmegaConf
+
+    from crosslight.build import plain
+    from crosslight.config.compose import compose
+    from crosslight.describing import describe
+    from crosslight.description.page import as_html, as_text
+    from crosslight.runs.folder import RunFolder, write_atomically
+
+    if "run" in own:
+        folder = RunFolder.existing(own["run"])
+        for override in overrides:
+            if not override.startswith(tuple(f"{group}." for group in CHANGEABLE)) or "=" not in override:
+                raise ConfigError(f"{override}: with run=… only values of {', '.join(CHANGEABLE)} can be changed")
+        node = OmegaConf.merge(folder.read_config(), OmegaConf.from_dotlist(overrides))
+        config = OmegaConf.to_container(node)  # unresolved: the config of a run has no interpolations, or is refused
+        description = describe(config, folder.tokenizer, trusted_only=True)  # type: ignore[arg-type]
+        page = folder.path / "description.html"
+    else:
+        config = plain(compose(overrides))
+        page = Path("outputs") / f"{config['name']}.html"
+        description = describe(config)
+    print(as_text(description))
+    if own.get("output") != "null":
+        page = Path(own.get("output", page))
+        try:
+            write_atomically(page, as_html(description).encode())
+        except OSError as error:
+            raise ConfigError(f"output: {page} cannot be written ({error.strerror})") from error
+        print(f"\n{page}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except CrosslightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,37 @@
+"""What preparing the training data found, in the words of the log; an unwanted leak ends the run here."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crosslight.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+def cleaning_table(report: Mapping[str, Any]) -> Iterator[str]:
+    """How many pairs are left and why the others are not, line by line."""
+    yield f"data: {report['read']:,} pairs read, {report['kept']:,} kept"
+    for reason, count in report["left_out"].items():
+        if count:
+            yield f"  {reason:20} {count:>12,}  {100 * count / report['read']:6.2f} % left out"
+    if report["truncated"]:
+        yield f"  {'truncated':20} {report['truncated']:>12,}  {100 * report['truncated'] / report['read']:6.2f} % cut"
+
+
+def judge_leaks(report: Mapping[str, Any], policy: str) -> None:
+    """Warn of training pairs that share a side with a set that will be scored, or raise a DataError: see `policy`."""
+    leaks = report["leaks"]
+    if policy == "ignore" or not leaks or not leaks["training_pairs"]:
+        return
+    found = "; ".join(
+        f"{name}: {counts['source']:,} of {counts['lines']:,} sources ({counts['source_exact']:,} letter by letter), "
+        f"{counts['target']:,} targets ({counts['target_exact']:,})"
+        for name, counts in leaks["sets"].items()
+        if counts["source"] or counts["target"]
+    )
+    count = f"{leaks['training_pairs']:,} training pairs"
+    message = f"data.leaks: {count} share a side with sentences that will be scored: {found}"
+    if policy == "error":
+        raise DataError(f"{message}; data.leaks=drop leaves these pairs out")
+    log.warning("%s%s", message, " (left out)" if policy == "drop" else "; data.leaks=drop leaves these pairs out")
