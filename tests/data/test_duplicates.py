@@ -1,8 +1,10 @@
 """Repeated pairs are found as a set of Python finds them, in a few bytes a pair."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from crosslight.data.corpus import SCHEMA
 from crosslight.data.duplicates import SeenBefore, pair_hashes
 
 
@@ -17,6 +19,10 @@ def by_set(calls: list[np.ndarray]) -> list[list[bool]]:
             seen.add(value)
         answers.append(answer)
     return answers
+
+
+def table(source: list[str], target: list[str]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(source, pa.string()), pa.array(target, pa.string())], schema=SCHEMA)
 
 
 @pytest.mark.parametrize("values", [3, 50, 5_000, 10**6])
@@ -63,14 +69,14 @@ def test_memory_is_eight_bytes_a_distinct_hash_in_few_arrays() -> None:
 def test_a_pair_is_the_same_only_if_both_sides_are() -> None:
     pairs = [("ab", "c"), ("a", "bc"), ("c", "ab"), ("ab", "C"), ("", "abc"), ("abc", ""), ("ab", "c ")]
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    hashes = pair_hashes(sources, targets)
+    hashes = pair_hashes(table(sources, targets))
     assert hashes.dtype == np.uint64
     assert len(set(hashes.tolist())) == len(pairs)
-    assert pair_hashes(sources[::-1], targets[::-1]).tolist() == hashes[::-1].tolist(), "no state between calls"
-    assert pair_hashes([], []).tolist() == []
+    assert pair_hashes(table(sources[::-1], targets[::-1])).tolist() == hashes[::-1].tolist(), "no state between calls"
+    assert pair_hashes(table([], [])).tolist() == []
 
 
 def test_random_short_text_has_a_hash_of_its_own() -> None:
     sources = [f"{i % 300} {i // 300}" for i in range(60_000)]
     targets = [f"{i % 7}" for i in range(60_000)]
-    assert len(set(pair_hashes(sources, targets).tolist())) == 60_000
+    assert len(set(pair_hashes(table(sources, targets)).tolist())) == 60_000

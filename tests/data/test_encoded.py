@@ -10,6 +10,7 @@ from texts import numbers
 
 from crosslight.data.corpus import Pairs, arrow_text
 from crosslight.data.encoded import SCHEMA, Column, EncodedPairs, encode_pairs, encode_side, encoded_batch, id_array
+from crosslight.tokenizers.base import flattened
 from crosslight.tokenizers.integers import EOS
 
 TOKENIZERS = numbers(9)
@@ -22,7 +23,12 @@ def random_ids(rng: np.random.Generator, size: int) -> list[list[int]]:
 def batch(first_row: int, source: list[list[int]], target: list[list[int]]) -> pa.RecordBatch:
     rows = np.arange(first_row, first_row + len(source))
     lines = [arrow_text([f"{side} {row}\u2028é" for row in rows]) for side in ("s", "t")]
-    return encoded_batch(rows, pa.record_batch(lines, names=["source", "target"]), id_array(source), id_array(target))
+    return encoded_batch(
+        rows,
+        pa.record_batch(lines, names=["source", "target"]),
+        id_array(flattened(source)),
+        id_array(flattened(target)),
+    )
 
 
 def as_lists(column: Column) -> list[list[int]]:
@@ -46,7 +52,7 @@ def test_an_array_of_ids_is_the_lists_with_their_ends(first: int | None, last: i
         random_ids(rng, 200),
     ]
     for sequences in cases:
-        array = id_array(sequences, first=first, last=last)
+        array = id_array(flattened(sequences), first=first, last=last)
         array.validate(full=True)
         assert array.type == pa.list_(pa.int32())
         assert array.to_pylist() == expected(sequences)

@@ -2,14 +2,16 @@
 
 import logging
 import re
+import unicodedata
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from crosslight.data.corpus import SCHEMA, Pairs, arrow_text
-from crosslight.data.leaks import LeakGuard, normal_form
+from crosslight.data.leaks import NOT_STABLE, LeakGuard, normal_form
 from crosslight.data.report import judge_leaks
 from crosslight.errors import DataError
 
@@ -183,3 +185,14 @@ def test_a_set_without_leaks_is_not_named() -> None:
         judge_leaks({"leaks": reported(chunk(("x", "a red ball")))}, "error")
     assert "validation: 0 of 3 sources (0 letter by letter), 1 targets (0)" in str(caught.value)
     assert "test:" not in str(caught.value)
+
+
+def test_what_is_taken_for_normalised_is() -> None:
+    """Lines of stable characters are not normalised, so whatever meets in them must be in NFKC already."""
+    stable = [c for c in map(chr, [*range(0xD800), *range(0xE000, 0x20000)]) if c.isprintable()]
+    unstable = pc.match_substring_regex(pa.array(stable), NOT_STABLE).to_pylist()
+    stable = [c for c, other in zip(stable, unstable, strict=True) if not other]
+    assert len(stable) > 20_000
+    rng = np.random.default_rng(3)
+    for text in (*stable, *("".join(rng.choice(stable, 40)) for _ in range(2000))):
+        assert unicodedata.normalize("NFKC", text) == text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from crosslight.errors import DataError
@@ -65,10 +66,10 @@ class Pairs:
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 over all lines of both sides."""
-        digest = hashlib.sha256()
-        for source, target in self:
-            digest.update(f"{source}\n{target}\n".encode("utf-8", "surrogatepass"))
+        """The hash of the text (`TextDigest`)."""
+        digest = TextDigest()
+        for chunk in self.chunks():
+            digest.update(chunk)
         return digest.hexdigest()
 
     def fingerprint(self) -> str:
@@ -78,6 +79,27 @@ class Pairs:
         for start in range(0, len(self), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             yield pa.record_batch([arrow_text(self.source[rows]), arrow_text(self.target[rows])], schema=SCHEMA)
+
+
+class TextDigest:
+    """sha256 over the text of both sides and the lengths of its lines, however it is cut into chunks."""
+
+    def __init__(self) -> None:
+        self._parts = [(hashlib.sha256(), hashlib.sha256()) for _ in SCHEMA]
+
+    def update(self, chunk: pa.RecordBatch) -> None:
+        """Add lines; only the columns `source` and `target` count, and no side is missing."""
+        for (text, lengths), name in zip(self._parts, SCHEMA.names, strict=True):
+            column = chunk.column(name)
+            _, offsets, values = column.buffers()
+            places = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1] if len(column) else None
+            if places is not None:
+                text.update(memoryview(values or b"")[places[0] : places[-1]])
+                lengths.update(np.diff(places).tobytes())
+
+    def hexdigest(self) -> str:
+        """The hash of all that was added."""
+        return hashlib.sha256(b"".join(part.digest() for pair in self._parts for part in pair)).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
 """Which pairs have occurred before, in a few bytes a pair: hashes in sorted arrays instead of a set of text."""
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
 Hashes = NDArray[np.uint64]
 
 
-def pair_hashes(source: list[str], target: list[str]) -> Hashes:
+def pair_hashes(text: pa.RecordBatch) -> Hashes:
     """A 64-bit hash for each pair; among 100 million pairs some two differ under one hash with probability 0.0003."""
     digest = xxhash.xxh3_64_intdigest
-    hashes = (digest(f"{s}\n{t}".encode()) for s, t in zip(source, target, strict=True))
-    return np.fromiter(hashes, np.uint64, len(source))
+    hashes = (digest(f"{s}\n{t}".encode()) for s, t in zip(*(side.to_pylist() for side in text.columns), strict=True))
+    return np.fromiter(hashes, np.uint64, text.num_rows)
 
 
 class SeenBefore:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crosslight.data.corpus import Pairs, arrow_text
-from crosslight.tokenizers.base import Tokenizer, Tokenizers
+from crosslight.tokenizers.base import Flat, Tokenizer, Tokenizers, flattened
 
 log = logging.getLogger(__name__)
 
@@ -84,17 +84,15 @@ class EncodedPairs:
         return len(self.row)
 
 
-def id_array(sequences: list[list[int]], *, first: int | None = None, last: int | None = None) -> pa.Array:
+def id_array(ids: Flat, *, first: int | None = None, last: int | None = None) -> pa.Array:
     """Sequences as an Arrow array, each with the id `first` before it and `last` behind it, where they are given."""
-    lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
-    flat = np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum()))
-    ends = np.cumsum(lengths + (first is not None) + (last is not None), dtype=np.int32)
+    ends = np.cumsum(ids.lengths + (first is not None) + (last is not None), dtype=np.int32)
     offsets = np.concatenate([np.zeros(1, np.int32), ends])
     values, inner = np.empty(offsets[-1], np.int32), np.ones(offsets[-1], bool)
     for added, places in ((first, offsets[:-1]), (last, ends - 1)):
         if added is not None:
             values[places], inner[places] = added, False
-    values[inner] = flat
+    values[inner] = ids.values
     return pa.ListArray.from_arrays(offsets, values)
 
 
@@ -139,4 +137,4 @@ def _encoded(pairs: Pairs, tokenizers: Tokenizers, limit: int | None) -> pa.Reco
     source, _ = encode_side(tokenizers.source, pairs.source, limit, f"{pairs.name}, source line", tag=pairs.tag)
     target, _ = encode_side(tokenizers.target, pairs.target, limit, f"{pairs.name}, target line")
     text = pa.record_batch([arrow_text(pairs.source), arrow_text(pairs.target)], names=["source", "target"])
-    return encoded_batch(np.arange(len(pairs)), text, id_array(source), id_array(target))
+    return encoded_batch(np.arange(len(pairs)), text, id_array(flattened(source)), id_array(flattened(target)))

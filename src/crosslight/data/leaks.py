@@ -15,11 +15,39 @@ from numpy.typing import NDArray
 
 from crosslight.data.corpus import Pairs, arrow_text
 
+NOT_STABLE = (
+    r"[^\x00-\x7F\x{C0}-\x{131}\x{134}-\x{13E}\x{141}-\x{148}\x{14A}-\x{17E}"
+    r"\x{400}-\x{45F}\x{3041}-\x{3094}\x{30A1}-\x{30F4}\x{4E00}-\x{9FFF}]"
+)
+"""Lines of these characters only (Latin, Cyrillic, kana, Han) are in NFKC already; to normalise is dear."""
+
+KEPT = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
+
 
 def normal_form(lines: pa.Array) -> pa.Array:
-    """The part of each line by which copies are recognised; empty for a line without letters and digits."""
-    folded = pc.utf8_lower(pc.utf8_normalize(lines, form="NFKC"))
-    return pc.replace_substring_regex(folded, r"(?:^|[^\p{L}\p{M}\p{N}])[^\p{L}\p{N}]*", "")
+    """The part of each line by which copies are recognised; empty for a line without letters and digits.
+
+    Of marks (accents, vowel signs) those behind a letter or digit are part of it.
+    """
+    unstable = pc.match_substring_regex(lines, NOT_STABLE)
+    folded = pc.replace_with_mask(lines, unstable, pc.utf8_normalize(lines.filter(unstable), form="NFKC"))
+    folded = pc.utf8_lower(folded)
+    others = pc.match_substring_regex(folded, r"[^\x00-\x7F\p{L}\p{N}]")  # few: the expression below is dear, too
+    form = pc.replace_substring_regex(folded.filter(others), r"(?:^|[^\p{L}\p{M}\p{N}])[^\p{L}\p{N}]*", "")
+    return pc.replace_with_mask(_without_ascii_signs(folded), others, form)
+
+
+def _without_ascii_signs(lines: pa.Array) -> pa.Array:
+    """The lines without the ASCII characters that are neither letter nor digit."""
+    if not len(lines):
+        return lines
+    _, buffer, text = lines.buffers()
+    offsets = np.frombuffer(buffer, np.int32)[lines.offset :][: len(lines) + 1]
+    data = np.frombuffer(text or b"", np.uint8)[offsets[0] : offsets[-1]]
+    kept = KEPT[data]
+    starts = offsets - offsets[0]
+    ends = (starts - np.searchsorted(np.flatnonzero(~kept), starts)).astype(np.int32)
+    return pa.StringArray.from_buffers(len(lines), pa.py_buffer(ends), pa.py_buffer(data[kept]))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
+from crosslight.data.corpus import TextDigest
 from crosslight.data.encoded import SCHEMA, EncodedPairs
 from crosslight.data.leaks import LeakGuard
 from crosslight.data.sieve import Sieve, sifted_in_order
@@ -118,7 +119,7 @@ def _build(folder: Path, text: TrainingText, sieve: Sieve) -> None:
 
 def _write(path: Path, text: TrainingText, sieve: Sieve) -> dict[str, Any]:
     start = time.monotonic()
-    digest, parts = hashlib.sha256(), {part.name: 0 for part in text.parts}
+    digest, parts = TextDigest(), {part.name: 0 for part in text.parts}
     progress = _Progress(start)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for sifted in sifted_in_order(sieve, text.chunks()):
@@ -127,8 +128,7 @@ def _write(path: Path, text: TrainingText, sieve: Sieve) -> dict[str, Any]:
             progress(sieve.read)
             if batch.num_rows:
                 writer.write_batch(batch)
-                lines = zip(batch.column("source").to_pylist(), batch.column("target").to_pylist(), strict=True)
-                digest.update("".join(f"{s}\n{t}\n" for s, t in lines).encode())
+                digest.update(batch)
     names = [part.pairs.name for part in text.parts]
     report = {"name": ", ".join(names), **sieve.report(), "parts": parts, "sha256": digest.hexdigest()}
     if not report["kept"]:

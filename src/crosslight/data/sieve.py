@@ -60,31 +60,25 @@ class Sieve:
         reasons = np.full(chunk.num_rows, -1, np.int8)
         _note(reasons, np.arange(chunk.num_rows), self.cleaning.judge_text(chunk, part.source_lang, part.target_lang))
         rows = np.flatnonzero(reasons < 0)
-        source, target = (column.take(pa.array(rows)).to_pylist() for column in chunk.columns)
-        source_ids = self.tokenizers.source.encode_batch(source)
-        target_ids = self.tokenizers.target.encode_batch(target)
-        lengths = [np.fromiter(map(len, ids), np.int32, len(ids)) for ids in (source_ids, target_ids)]
-        _note(reasons, rows, self.cleaning.judge_lengths(*lengths))
-        places = np.flatnonzero(reasons[rows] < 0)
-        rows, truncated = rows[places], np.zeros(len(places), bool)
-        if self.cleaning.over_long == "truncate":
-            limit = self.cleaning.max_len
-            truncated = np.maximum(*lengths)[places] > limit
-            for i in places[truncated].tolist():
-                source_ids[i], target_ids[i] = source_ids[i][:limit], target_ids[i][:limit]
-        if len(places) < len(source):
-            source, target, source_ids, target_ids = (
-                [values[i] for i in places.tolist()] for values in (source, target, source_ids, target_ids)
-            )
         text = chunk.take(pa.array(rows))
+        source, target = text.columns
+        ids = self.tokenizers.source.encode_many(source), self.tokenizers.target.encode_many(target)
+        lengths = np.maximum(ids[0].lengths, ids[1].lengths)
+        _note(reasons, rows, self.cleaning.judge_lengths(ids[0].lengths, ids[1].lengths))
+        stay = reasons[rows] < 0
+        limit = self.cleaning.max_len if self.cleaning.over_long == "truncate" else None
+        truncated = np.zeros(len(rows), bool) if limit is None else lengths > limit
+        if not stay.all() or truncated.any():
+            ids = ids[0].select(stay, limit), ids[1].select(stay, limit)
+        rows, truncated, text = rows[stay], truncated[stay], text.filter(pa.array(stay))
+        hashes = pair_hashes(text) if self.cleaning.drop_duplicates else None
         tag = None if part.tag is None else self.tokenizers.source.symbol_id(part.tag)
         batch = encoded_batch(
             numbers[rows],
             text,
-            id_array(source_ids, first=tag, last=self.tokenizers.source.eos_id),
-            id_array(target_ids, last=self.tokenizers.target.eos_id),
+            id_array(ids[0], first=tag, last=self.tokenizers.source.eos_id),
+            id_array(ids[1], last=self.tokenizers.target.eos_id),
         )
-        hashes = pair_hashes(source, target) if self.cleaning.drop_duplicates else None
         overlap = self.guard.look(text) if self.guard else None
         return Sifted(part, numbers, chunk, reasons, rows, batch, truncated, hashes, overlap)
 

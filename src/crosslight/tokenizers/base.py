@@ -7,8 +7,43 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Sequences of ids, one after the other in `values`; `lengths` says how many each has."""
+
+    values: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+    def select(self, rows: NDArray[np.bool_], limit: int | None = None) -> "Flat":
+        """The sequences for which `rows` is True, each with at most its first `limit` ids."""
+        lengths = self.lengths if limit is None else np.minimum(self.lengths, limit)
+        begins = np.cumsum(self.lengths) - self.lengths
+        place = np.arange(len(self.values)) - np.repeat(begins, self.lengths)
+        wanted = np.where(rows, lengths, 0)
+        return Flat(self.values[place < np.repeat(wanted, self.lengths)], lengths[rows])
+
+    def replaced(self, rows: NDArray[np.int64], sequences: Sequence[Sequence[int]]) -> "Flat":
+        """Other ids for some rows, which must rise."""
+        ends, lengths, pieces, done = np.cumsum(self.lengths), self.lengths.copy(), [], 0
+        for row, ids in zip(rows.tolist(), sequences, strict=True):
+            pieces += [self.values[done : ends[row] - self.lengths[row]], np.asarray(ids, np.int32)]
+            done, lengths[row] = ends[row], len(ids)
+        return Flat(np.concatenate([*pieces, self.values[done:]]), lengths)
+
+
+def flattened(sequences: Sequence[Sequence[int]]) -> Flat:
+    """Lists of ids as two arrays."""
+    lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
+    return Flat(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths)
 
 
 @runtime_checkable
@@ -30,6 +65,10 @@ class Tokenizer(Protocol):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text."""
+        ...
+
+    def encode_many(self, texts: pa.Array) -> Flat:
+        """The same ids, for very many texts; may be called by several threads at once."""
         ...
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:

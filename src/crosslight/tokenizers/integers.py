@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from crosslight.errors import DataError
-from crosslight.tokenizers.base import LearningText, Sampling, Tokenizers
+from crosslight.tokenizers.base import Flat, LearningText, Sampling, Tokenizers, flattened
 
 PAD, BOS, EOS, NUM_SPECIAL = 0, 1, 2, 3
 
@@ -19,6 +21,9 @@ class IntegerTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._id(word) for word in text.split()] for text in texts]
+
+    def encode_many(self, texts: pa.Array) -> Flat:
+        return flattened(self.encode_batch(texts.to_pylist()))
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(str(i - NUM_SPECIAL) for i in sequence if i >= NUM_SPECIAL) for sequence in ids]

@@ -13,13 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+import pyarrow as pa
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_file
 
 from crosslight.errors import ConfigError, DataError
-from crosslight.tokenizers.base import LearningText, Sampling, Tokenizers
+from crosslight.tokenizers.base import Flat, LearningText, Sampling, Tokenizers, flattened
 from crosslight.tokenizers.learning import SPACE, LinesToLearn, drawn
 from crosslight.tokenizers.segmentation import Lattice, drop_merges
+from crosslight.tokenizers.words import WordEncoder, word_by_word
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,13 @@ class SentencePieceTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode([text.replace(SPACE, " ") for text in texts], num_threads=1)
+
+    def encode_many(self, texts: pa.Array) -> Flat:
+        return flattened(self.encode_batch(texts.to_pylist())) if self._words is None else self._words(texts)
+
+    @cached_property
+    def _words(self) -> WordEncoder | None:
+        return WordEncoder(self._processor) if word_by_word(self._file) else None
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         if not ids:
