@@ -128,7 +128,7 @@ def test_only_build_instantiates() -> None:
 def test_inference_and_what_the_scripts_import_leave_lightning_alone() -> None:
     """What they do then is tried in tests/runs; here, what they name anywhere is imported."""
     names = {"crosslight.inference"}
-    for path in (ROOT / "scripts" / "translate.py", ROOT / "scripts" / "evaluate.py"):
+    for path in SCRIPTS:
         names |= ours(path)
     assert len(names) > 3
     code = "import importlib, sys\n" + "".join(f"importlib.import_module({name!r})\n" for name in sorted(names))

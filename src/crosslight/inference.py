@@ -23,6 +23,7 @@ from crosslight.data.loaders import evaluation_loader
 from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError
 from crosslight.losses import LabelSmoothedCrossEntropy
+from crosslight.models.attention_maps import attention_figure, cross_attention
 from crosslight.runs.checkpoints import check_tokenizer, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import pinned_threads
@@ -98,6 +99,23 @@ def evaluate(run: TrainedRun, pairs: Pairs | list[Pairs]) -> EvaluationResult:
         for batch in evaluation_loader(data, run.tokenizers, max_tokens=budget):
             evaluation.update(batch.to(run.device))
     return evaluation.result()
+
+
+def draw_attention(run: TrainedRun, line: str, file: str, *, target_lang: str | None = None) -> str:
+    """Translate a line and draw, as a picture in `file`, where each decoder layer looked to write each piece."""
+    source_of, target_of = run.tokenizers.source, run.tokenizers.target
+    translation = translate(run, [line], target_lang=target_lang).lines[0]
+    (source,), _ = encode_side(source_of, [line], run.model.max_positions, "line", tag=run.tag(target_lang))
+    target = target_of.encode_batch([translation])[0]
+    written = pad([[target_of.bos_id, *target]], target_of.pad_id).to(run.device)
+    with run.precision():
+        weights = cross_attention(run.model, pad([source], source_of.pad_id).to(run.device), written)
+    pieces = source_of.pieces(source), target_of.pieces([*target, target_of.eos_id])
+    try:
+        attention_figure(weights[:, 0].mean(dim=1).float().cpu(), *pieces).savefig(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"output={file}: cannot be written ({error})") from error
+    return translation
 
 
 def test_sets(run: TrainedRun, arguments: dict[str, Any]) -> dict[str, list[Pairs]]:

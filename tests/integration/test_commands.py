@@ -176,3 +176,12 @@ def test_own_text_files_train_and_translate(command: Command, train: Train, tmp_
     assert record["data"]["validation"]["lines"] == 4
     assert "test" not in record["scores"]
     assert command("scripts/translate.py", f"run={run}", stdin=b"one two cats\n").stdout.count("\n") == 1
+
+
+def test_a_picture_of_the_attention_comes_with_its_translation(command: Command, copier: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "map.png"
+    done = command("scripts/attention.py", f"run={copier}", "text=3 1 4", f"output={picture}")
+    assert done.stdout == "3 1 4\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    failed = command("scripts/attention.py", f"run={copier}", "text=3", f"output={tmp_path}/none/map.png", status=2)
+    assert re.fullmatch(r"error: output=.*/none/map.png: cannot be written \(.*\)\n", failed.stderr)

@@ -1,16 +1,13 @@
 """Cross-attention heat maps of a few fixed validation sentences in TensorBoard, with the pieces on the axes."""
 
-import math
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from crosslight.data.collate import collate
-from crosslight.models.attention_maps import cross_attention
-from crosslight.shapes import Float, Tensor
+from crosslight.models.attention_maps import attention_figure, cross_attention
 
 
 class AttentionMaps(Callback):
@@ -40,23 +37,3 @@ class AttentionMaps(Callback):
             for logger in loggers:
                 figure = attention_figure(weights[:, 0].mean(dim=1), source, target)
                 logger.experiment.add_figure(f"attention/{i}", figure, trainer.global_step)
-
-
-def attention_figure(weights: Float[Tensor, "layer target source"], source: list[str], target: list[str]) -> Any:
-    """A matplotlib figure with one heat map a layer; row t shows where the model looks to write piece t."""
-    from matplotlib.figure import Figure
-
-    layers = weights.shape[0]
-    columns = math.ceil(math.sqrt(layers)) if layers > 3 else layers
-    rows = math.ceil(layers / columns)
-    width, height = min(16.0, max(2.5, 0.28 * len(source))), min(12.0, max(2.0, 0.24 * len(target)))  # inches
-    figure = Figure(figsize=(width * columns + 1.2, (height + 0.9) * rows), dpi=120, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for panel in axes.flat[layers:]:
-        panel.set_visible(False)
-    for layer, panel in enumerate(axes.flat[:layers]):
-        panel.imshow(torch.as_tensor(weights[layer]).numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        panel.set_title(f"decoder layer {layer + 1}", fontsize=9)
-        panel.set_xticks(range(len(source)), source, rotation=90, fontsize=7)
-        panel.set_yticks(range(len(target)), target, fontsize=7)
-    return figure
