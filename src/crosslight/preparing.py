@@ -15,7 +15,7 @@ from crosslight.data.corpus import Corpus
 from crosslight.data.encoded import EncodedPairs, encode_pairs
 from crosslight.data.leaks import LeakGuard
 from crosslight.data.preparation import prepare as prepare_training
-from crosslight.data.report import cleaning_table, judge_leaks
+from crosslight.data.report import cleaning_table, judge_leaks, warn_of_over_budget
 from crosslight.data.streaming import TrainingStream
 from crosslight.data.training_text import TrainingText
 from crosslight.errors import ConfigError, DataError
@@ -77,6 +77,13 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
         ", ".join(f"{name} ({len(test)})" for name, test in tests.items()) or "none",
     )
     limit = config["model"].get("positions", {}).get("max_positions")
+    validation_data = encode_pairs(validation, tokenizers, limit)
+    tests_data = {name: encode_pairs(test, tokenizers, limit) for name, test in tests.items()}
+    batching = build.build_batching(config)
+    if isinstance(train_data, EncodedPairs):
+        warn_of_over_budget(train_data, batching.max_tokens, "batching.max_tokens")
+    for data in (validation_data, *tests_data.values()):
+        warn_of_over_budget(data, batching.eval_max_tokens, "batching.eval_max_tokens")
     tag_ids = frozenset(tokenizers.source.symbol_id(tag) for tag in tags.values())
     resampled = None
     if recipe.sampling is not None:
@@ -84,8 +91,8 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
     return Prepared(
         tokenizers,
         train_data,
-        encode_pairs(validation, tokenizers, limit),
-        {name: encode_pairs(test, tokenizers, limit) for name, test in tests.items()},
+        validation_data,
+        tests_data,
         report,
         shares,
         resampled,

@@ -195,6 +195,7 @@ def test_a_logger_does_not_choose_where_it_writes() -> None:
         ),
         ("defaults:\n  - override /modle: base\n", ".*experiment/mine.*modle"),
         ("model: [1\n", ".*experiment/mine.*line 4"),
+        ("name: ${oc.env:X,~/a}\n", ".*token recognition error at: '~'"),
     ],
     ids=lambda value: value.strip().splitlines()[-1].strip(),
 )

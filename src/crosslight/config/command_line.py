@@ -28,7 +28,7 @@ def explained(error: Exception, arguments: Sequence[str]) -> str:
         root = key.partition(".")[0].partition("/")[0]
         if "=" in argument and root not in (*known, "hydra") and not argument.startswith("-"):
             return f"{key}: there is no such setting{nearest(root, known)}"
-    message = str(error)
+    message = str(error) or f"{type(error).__name__}: {error.__cause__ or 'the config cannot be composed'}"
     if message.startswith("Error merging override"):  # the reason is in its cause
         message = f"{message.removeprefix('Error merging override').replace('++', '')}: {error.__cause__}"
     if found := re.search(r"Key '(\w+)' not in 'RunConfig'", message):

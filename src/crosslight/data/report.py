@@ -4,9 +4,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from crosslight.data.encoded import EncodedPairs
 from crosslight.errors import DataError
 
 log = logging.getLogger(__name__)
+
+NAMED = 5
 
 
 def cleaning_table(report: Mapping[str, Any]) -> Iterator[str]:
@@ -17,6 +22,23 @@ def cleaning_table(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {reason:20} {count:>12,}  {100 * count / report['read']:6.2f} % left out"
     if report["truncated"]:
         yield f"  {'truncated':20} {report['truncated']:>12,}  {100 * report['truncated'] / report['read']:6.2f} % cut"
+
+
+def warn_of_over_budget(data: EncodedPairs, max_tokens: int, key: str) -> None:
+    """Name the first sentences that are longer than a batch may be; each makes a batch of its own."""
+    lengths = np.maximum(data.source_lengths, data.target_lengths)
+    rows = np.flatnonzero(lengths > max_tokens)
+    if len(rows):
+        lines = ", ".join(f"line {data.row[row] + 1} ({lengths[row]} pieces)" for row in rows[:NAMED].tolist())
+        log.warning(
+            "%s: %d sentences are longer than %s=%d and make a batch each: %s%s",
+            data.name,
+            len(rows),
+            key,
+            max_tokens,
+            lines,
+            ", …" if len(rows) > NAMED else "",
+        )
 
 
 def judge_leaks(report: Mapping[str, Any], policy: str) -> None:
