@@ -20,6 +20,9 @@ class Text:
     def target(self) -> list[str]:
         return self._target
 
+    def check_unchanged(self) -> None:
+        """Lists in memory stay as they are."""
+
 
 def numbers(num_symbols: int) -> Tokenizers:
     """Both sides share the symbols 0 … num_symbols - 1."""

@@ -148,7 +148,7 @@ def test_sets(run: TrainedRun, arguments: dict[str, Any]) -> dict[str, list[Pair
     tests = {name: [pairs] for name, pairs in corpus.test_pairs().items()} if split == "test" else {}
     sets = tests if split == "test" else {"validation": corpus.validation_sets()}
     if not sets:
-        raise ConfigError("data: this data set has no test set; give source=FILE reference=FILE")
+        raise ConfigError("data: this data set has no test set; give split=validation, or source=FILE reference=FILE")
     if run.tags:  # another data set does not know that this model wants tags
         lang = corpus.target_lang
         return {name: [p if p.tag else replace(p, tag=run.tag(lang)) for p in parts] for name, parts in sets.items()}

@@ -56,6 +56,8 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
     )
     validation, tests = corpus.validation_sets(), corpus.test_pairs()
     sets = {f"validation {number}" if number else "validation": part for number, part in enumerate(validation)} | tests
+    if len(sets) < len(validation) + len(tests):
+        raise ConfigError("data: a test set is called validation, as the validation set is; give it another name")
     for name, part in sets.items():
         if not len(part):
             raise DataError(f"data: nothing to score in {name} ({part.name}); it needs at least one pair")

@@ -18,6 +18,7 @@ from crosslight.data.encoded import EncodedPairs
 from crosslight.data.leaks import LeakGuard
 from crosslight.data.preparation import code_version, prepare
 from crosslight.data.training_text import TrainingText
+from crosslight.errors import DataError
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.sentencepiece import SentencePieceRecipe, SentencePieceTokenizer
 
@@ -161,3 +162,13 @@ def test_a_file_of_equal_size_and_time_with_other_content_gives_fresh_ids(tmp_pa
         ids.append(data.target[1].tolist())
     assert facts[0] == facts[1]
     assert ids == [[8, 2], [9, 2]]
+
+
+def test_text_that_changes_while_it_is_read_is_not_kept_under_its_old_hash(tmp_path: Path) -> None:
+    source = Source(counted(30))
+    changing = text(source)
+    assert changing.fingerprint
+    source.pairs[3] = ("1 1 1", "2 2")
+    with pytest.raises(DataError, match="toy: changed while it was read"):
+        prepare(changing, numbers(10), None, drop_leaks=False, cache=tmp_path)
+    assert built(tmp_path) == []

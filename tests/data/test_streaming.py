@@ -178,6 +178,22 @@ def test_leaks_are_found_in_a_stream_too() -> None:
     assert len(texts(list(loader(stream(text, guard=guard, leaks="drop"))))) == 39
 
 
+def test_a_leak_is_refused_before_its_round_is_trained_on_and_unknown_before() -> None:
+    text = source("one", 400)
+    guard = LeakGuard({"test": Pairs("test", [text.pairs[3][0]], ["7 7 7 7 7"])})
+    training = stream(text, guard=guard, leaks="error", buffer=1000)
+    assert training.report["leaks"] is training.report["kept"] is None
+    with pytest.raises(DataError, match="1 training pairs share a side"):
+        next(iter(loader(training)))
+
+
+def test_a_stream_that_keeps_no_pair_ends_with_a_sentence() -> None:
+    text = source("one", 30)
+    text.pairs[:] = [("1 " * 9, "2")] * 30
+    with pytest.raises(DataError, match=r"one: no training pair is left of 30 \(30 too long\)"):
+        list(loader(stream(text)))
+
+
 def test_a_stopped_run_on_a_stream_goes_on_as_if_it_had_not_been(command: Command, tmp_path: Path) -> None:
     options = [*SMALL, "model.dropout=0.1", "batching.shuffle_buffer=90", "batching.max_tokens=300"]
     options += [

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from crosslight.config.check import check_config
 from crosslight.config.compose import compose
-from crosslight.data.corpus import Pairs, PairSource, read_pairs
+from crosslight.data.corpus import Pairs, PairSource, read_pairs, row_numbers
 from crosslight.data.lines import read_lines
 from crosslight.data.parallel import FilePair, FilePairs, Selected, TextFiles
 from crosslight.errors import ConfigError, DataError
@@ -216,3 +216,13 @@ def test_the_hash_of_a_set_changes_with_every_line_of_either_side() -> None:
     ]
     assert len(set(variants)) == len(variants)
     assert Pairs("another name", ["a", "b"], ["c", "d"]).content_hash == variants[0]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_selection_knows_the_lines_of_the_whole(keep: bool) -> None:
+    whole = Pairs("whole", [str(i) for i in range(50)], [str(i) for i in range(50)])
+    for rows in ([], [0], [49], [0, 1, 2, 7, 30, 31, 49], list(range(50))):
+        part = Selected("part", whole, np.array(rows, np.int64), keep)
+        lines = [text for chunk in part.chunks() for text in chunk.column("source").to_pylist()]
+        assert [str(row) for row in part.original_rows(np.arange(len(lines)))] == lines
+        assert row_numbers(part, 1, max(0, len(lines) - 1)).tolist() == [int(line) for line in lines[1:]]

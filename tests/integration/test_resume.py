@@ -87,6 +87,8 @@ def test_a_resumed_run_keeps_its_batches_and_groups(command: Command, copy_run: 
     shutil.copytree(copy_run, run)
     done = command("train.py", f"resume={run}", "batching.max_tokens=1000", status=2)
     assert "batching.max_tokens was 1600 and is now 1000" in done.stderr
+    done = command("train.py", f"resume={run}", "cleaning.max_len=9", "cleaning.over_long=truncate", status=2)
+    assert "the pieces of the sentences was" in done.stderr
     done = command("train.py", f"resume={run}", "model=base", status=2)
     assert "a resumed run keeps its model" in done.stderr
     done = command("train.py", f"resume={run}", "expect=null")  # it was finished: nothing more is trained

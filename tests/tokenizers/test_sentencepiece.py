@@ -408,13 +408,13 @@ def test_the_same_text_and_options_are_learnt_once_and_all_else_anew(tmp_path: P
         assert recipe(tmp_path).fit(Text(text()), []).content_hash == first.content_hash
         sampled = recipe(tmp_path, sampling_alpha=0.1, sampling_nbest=5).fit(Text(text()), [])
         assert sampled.content_hash == first.content_hash, "how training samples is not what was learnt"
-    files = {path.name for path in tmp_path.iterdir()}
+    files = {path.name for path in tmp_path.glob("*.model")}
     assert len(files) == 1
     for changed, lines, symbols in CHANGES:
         recipe(tmp_path, **changed).fit(Text(lines, lines), symbols)
-        found = {path.name for path in tmp_path.iterdir()}
+        found = {path.name for path in tmp_path.glob("*.model")}
         assert len(found - files) == (2 if "joint" in changed else 1), changed
-        assert all(name.endswith(".model") for name in found), "no half-written file is left behind"
+        assert not list(tmp_path.glob("*.tmp*")), "no half-written file is left behind"
         files = found
 
 
@@ -424,7 +424,11 @@ def test_every_option_of_the_recipe_is_tried_above() -> None:
 
 
 def test_an_unfinished_file_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Path.write_bytes
+
     def half(path: Path, data: bytes) -> int:
+        if ".model" not in path.name:
+            return whole(path, data)
         with path.open("wb") as file:
             file.write(data[: len(data) // 2])
         raise KeyboardInterrupt
@@ -433,7 +437,7 @@ def test_an_unfinished_file_is_never_used(tmp_path: Path, monkeypatch: pytest.Mo
         patch.setattr(Path, "write_bytes", half)
         with pytest.raises(KeyboardInterrupt):
             learnt(tmp_path)
-    left = list(tmp_path.iterdir())
+    left = list(tmp_path.glob("*.model*"))
     assert len(left) == 1, "the process was killed while it wrote"
     assert left[0].stat().st_size > 0
     assert not left[0].name.endswith(".model")
@@ -476,3 +480,26 @@ def test_options_that_cannot_be_are_refused_by_name_before_text_is_read(
         recipe(tmp_path, **changed)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_what_is_said_of_the_lines_is_said_again_to_the_next_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [*text(), "a\0b", "x" * 5000]
+    said = []
+    for _ in range(2):
+        caplog.clear()
+        recipe(tmp_path).fit(Text(lines), [])
+        said.append([record.getMessage() for record in caplog.records])
+    assert said[0] == said[1]
+    assert [message.split(" lines")[0] for message in said[0]] == ["tokenizer: 1", f"tokenizer: 1 of {len(lines)}"]
+
+
+def test_a_model_of_text_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    class Changing(Text):
+        def check_unchanged(self) -> None:
+            raise DataError("changed while it was read")
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        recipe(tmp_path).fit(Changing(text()), [])
+    assert not list(tmp_path.iterdir())

@@ -127,3 +127,12 @@ def test_a_model_whose_words_depend_on_each_other_goes_through_the_library(chang
     assert model._words is None
     lines = [*nasty(500, seed=2), *PLAIN, "the two words"]
     assert many(model, lines) == model.encode_batch(lines)
+
+
+def test_text_without_spaces_is_not_kept_in_memory() -> None:
+    model = tokenizer()
+    rng = np.random.default_rng(5)
+    lines = [*("".join(rng.choice([*"一二三字漢"], 40)) for _ in range(200)), "the cat", "", *PLAIN]
+    assert many(model, lines) == model.encode_batch(lines)
+    assert model._words is not None
+    assert max(len(word.encode()) for word in model._words._place) <= words.MAX_WORD_BYTES

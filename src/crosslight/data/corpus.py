@@ -11,6 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from crosslight.errors import DataError
 
@@ -36,6 +37,21 @@ class PairSource(Protocol):
     def chunks(self) -> Iterator[pa.RecordBatch]:
         """All pairs in order, about CHUNK_ROWS at a time, in columns of SCHEMA."""
         ...
+
+
+@runtime_checkable
+class Excerpt(Protocol):
+    """A source that leaves out pairs of another one."""
+
+    def original_rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers that pairs have in the other source, so that a message names the right line."""
+        ...
+
+
+def row_numbers(source: PairSource, first: int, count: int) -> NDArray[np.int64]:
+    """The numbers of `count` pairs from the one at place `first` on, in the text that the user gave."""
+    places = np.arange(first, first + count)
+    return source.original_rows(places) if isinstance(source, Excerpt) else places
 
 
 @dataclass(frozen=True)

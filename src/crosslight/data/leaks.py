@@ -108,9 +108,9 @@ class LeakGuard:
             exact.append(texts.drop_null().to_numpy().astype(np.int64))
         return Overlap(rows, (forms[0], forms[1]), (exact[0], exact[1]))
 
-    def count(self, overlap: Overlap) -> None:
-        """Add what `look` has found to the report."""
-        self.pairs += int(overlap.rows.sum())
+    def count(self, overlap: Overlap, stay: NDArray[np.bool_]) -> None:
+        """Add what `look` has found to the report; of the pairs, those that `stay` otherwise."""
+        self.pairs += int((overlap.rows & stay).sum())
         for side in range(2):
             self._found[side][overlap.forms[side]] = True
             self._exact[side][overlap.exact[side]] = True

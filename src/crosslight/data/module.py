@@ -1,7 +1,10 @@
 """The LightningDataModule: hands loaders to the trainer and keeps the position in training for a resume."""
 
+import hashlib
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from crosslight.batches import Batch
@@ -112,6 +115,14 @@ class TranslationData(LightningDataModule):
             state["stream"] = list(self._stream.marks[updates])
         return state
 
+    @cached_property
+    def _lengths_hash(self) -> str | None:
+        """Over the numbers of pieces, from which batches are cut; a stream's text hash tells them already."""
+        if isinstance(self.train, TrainingStream):
+            return None
+        lengths = np.concatenate([self.train.source_lengths, self.train.target_lengths])
+        return hashlib.sha256(lengths.tobytes()).hexdigest()
+
     def _plan_facts(self) -> dict[str, Any]:
         """What decides which sentences are in which update; a position means nothing under another plan."""
         return {
@@ -120,6 +131,7 @@ class TranslationData(LightningDataModule):
             "trainer.accumulate": self.accumulate,
             "seed": self.seed,
             "data (sha256)": self.train.content_hash,
+            "the pieces of the sentences": self._lengths_hash,
             "batching.shuffle_buffer": self.batching.shuffle_buffer,
             "data mixture": self.shares,
             "tokenizer.sampling": repr(self.resampled),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from crosslight.data.corpus import CHUNK_ROWS, Corpus, Pairs, PairSource, read_pairs
@@ -186,6 +187,12 @@ class Selected:
             start += len(chunk)
         if len(self.rows) and self.rows[-1] >= start:
             raise DataError(f"{self.source.name}: has {start} pairs, fewer than before; it changed during the run")
+
+    def original_rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of pairs in `source`, given their places here."""
+        if self.keep:
+            return self.rows[places]
+        return places + np.searchsorted(self.rows - np.arange(len(self.rows)), places, side="right")
 
 
 @dataclass(kw_only=True)

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from crosslight.data.corpus import TextDigest
 from crosslight.data.encoded import SCHEMA, EncodedPairs
 from crosslight.data.leaks import LeakGuard
+from crosslight.data.report import refuse_nothing
 from crosslight.data.sieve import Sieve, sifted_in_order
 from crosslight.data.training_text import TrainingText
 from crosslight.errors import DataError
@@ -131,12 +132,8 @@ def _write(path: Path, text: TrainingText, sieve: Sieve) -> dict[str, Any]:
                 digest.update(batch)
     names = [part.pairs.name for part in text.parts]
     report = {"name": ", ".join(names), **sieve.report(), "parts": parts, "sha256": digest.hexdigest()}
-    if not report["kept"]:
-        left_out = ", ".join(f"{count} {reason}" for reason, count in report["left_out"].items() if count)
-        raise DataError(
-            f"{report['name']}: no training pair is left of {report['read']} ({left_out or 'there were none'}); "
-            f"see the cleaning settings, or give other files"
-        )
+    refuse_nothing(report["name"], report)
+    text.check_unchanged()
     return {**report, "bytes": path.stat().st_size, "seconds": round(time.monotonic() - start, 2)}
 
 

@@ -24,6 +24,16 @@ def cleaning_table(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {'truncated':20} {report['truncated']:>12,}  {100 * report['truncated'] / report['read']:6.2f} % cut"
 
 
+def refuse_nothing(name: str, report: Mapping[str, Any]) -> None:
+    """A DataError with the reasons, if no training pair is left."""
+    if not report["kept"]:
+        left_out = ", ".join(f"{count} {reason}" for reason, count in report["left_out"].items() if count)
+        raise DataError(
+            f"{name}: no training pair is left of {report['read']} ({left_out or 'there were none'}); "
+            f"see the cleaning settings, or give other files"
+        )
+
+
 def warn_of_over_budget(data: EncodedPairs, max_tokens: int, key: str) -> None:
     """Name the first sentences that are longer than a batch may be; each makes a batch of its own."""
     lengths = np.maximum(data.source_lengths, data.target_lengths)

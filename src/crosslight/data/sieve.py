@@ -88,7 +88,7 @@ class Sieve:
         if sifted.hashes is not None:
             _note(sifted.reasons, rows, {"duplicate": self._seen(sifted.hashes)})
         if self.guard and sifted.overlap:
-            self.guard.count(sifted.overlap)
+            self.guard.count(sifted.overlap, sifted.reasons[rows] < 0)
             if self.drop_leaks:
                 _note(sifted.reasons, rows, {"leak": sifted.overlap.rows})
         self._count(sifted)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +17,19 @@ import pyarrow as pa
 from crosslight.batches import Batch
 from crosslight.data.batching import Rows, plan_epoch
 from crosslight.data.collate import Resampled, collate
-from crosslight.data.corpus import CHUNK_ROWS, Part
+from crosslight.data.corpus import CHUNK_ROWS, Part, row_numbers
 from crosslight.data.corpus import SCHEMA as PAIR_SCHEMA
 from crosslight.data.encoded import EncodedPairs
 from crosslight.data.leaks import LeakGuard
-from crosslight.data.report import cleaning_table, judge_leaks
+from crosslight.data.report import cleaning_table, judge_leaks, refuse_nothing
 from crosslight.data.sieve import Sieve, sifted_in_order
 from crosslight.data.training_text import TrainingText
 from crosslight.tokenizers.base import Tokenizers
 
 log = logging.getLogger(__name__)
 
-RAW = pa.schema([*PAIR_SCHEMA, ("part", pa.int32()), ("row", pa.int64())])
+TEXT = pa.large_string()  # a buffer may hold more than 2 GB
+RAW = pa.schema([("source", TEXT), ("target", TEXT), ("part", pa.int32()), ("row", pa.int64())])
 
 PART_BITS = 40
 """A sentence of a stream is named by its part and, in the lower bits, its number there."""
@@ -38,7 +39,7 @@ KEPT_MARKS = 8
 
 
 class TrainingStream:
-    """Rounds of encoded pairs. `report` tells what the last whole epoch read and left out; duplicates and leaks are
+    """Rounds of encoded pairs. `report` tells what the last whole epoch read and left out (null before); duplicates are
     looked for within a round."""
 
     def __init__(
@@ -48,7 +49,8 @@ class TrainingStream:
         self.buffer, self.seed = buffer, seed
         self.name = ", ".join(part.pairs.name for part in text.parts)
         self.content_hash = text.fingerprint
-        self.report = {**self._sieve().report(), "parts": {part.name: None for part in text.parts}}
+        unknown = dict.fromkeys(("read", "kept", "truncated", "leaks"))
+        self.report: dict[str, Any] = {**unknown, "left_out": {}, "parts": {part.name: None for part in text.parts}}
 
     def rounds(self, epoch: int, first: int = 0) -> Iterator[EncodedPairs]:
         """The rounds of an epoch from number `first` on. The next is made in a thread while one is trained on."""
@@ -65,6 +67,7 @@ class TrainingStream:
 
     def _rounds(self, epoch: int, first: int) -> Iterator[EncodedPairs]:
         sieve, numbers = self._sieve(), {part.name: number for number, part in enumerate(self.text.parts)}
+        warned = False
         for table in islice(self._drawn(epoch), first, None):
             sieve.forget()
             batches, names = [], []
@@ -72,12 +75,21 @@ class TrainingStream:
                 batch = sieve.settle(sifted)
                 batches.append(batch)
                 names.append(batch.column("row").to_numpy() + (numbers[sifted.part.name] << PART_BITS))
+            self._judge_leaks(sieve, warned)
+            warned = warned or bool(sieve.guard and sieve.guard.pairs)
             yield EncodedPairs(self.name, batches, self.content_hash, sentence_ids=np.concatenate(names))
         if not first:
             self.report.update(sieve.report())
+            refuse_nothing(self.name, self.report)
             for line in cleaning_table(self.report):
                 log.info("%s", line)
             judge_leaks(self.report, self.leaks)
+
+    def _judge_leaks(self, sieve: Sieve, warned: bool) -> None:
+        """A leak is reported, or refused, before the round in which it was found is trained on."""
+        if sieve.guard and sieve.guard.pairs and not warned and self.leaks != "ignore":
+            log.info("data: leaks in the first %s pairs of the stream", f"{sieve.read:,}")
+            judge_leaks(sieve.report(), self.leaks)
 
     def _drawn(self, epoch: int) -> Iterator[pa.Table]:
         """The raw pairs of each round, in the order in which they were read."""
@@ -104,10 +116,11 @@ class TrainingStream:
                 if (chunk := next(chunks, None)) is None:
                     sources.remove((number, chunks))
                     continue
-                places = np.arange(rows[number], rows[number] + chunk.num_rows)
+                places = row_numbers(self.text.parts[number].pairs, rows[number], chunk.num_rows)
                 rows[number] += chunk.num_rows
                 parts = np.full(chunk.num_rows, number, np.int32)
-                yield pa.table([*chunk.columns, pa.array(parts), pa.array(places)], schema=RAW)
+                sides = [column.cast(TEXT) for column in chunk.columns]
+                yield pa.table([*sides, pa.array(parts), pa.array(places)], schema=RAW)
 
     def _chunks(self, table: pa.Table) -> Iterator[tuple[Part, pa.RecordBatch, Rows]]:
         """A round's raw pairs, part by part, in chunks for the sieve."""
@@ -115,8 +128,9 @@ class TrainingStream:
         for number, part in enumerate(self.text.parts):
             rows = np.flatnonzero(parts == number)
             for start in range(0, len(rows), CHUNK_ROWS):
-                taken = table.take(rows[start : start + CHUNK_ROWS]).combine_chunks().to_batches()[0]
-                yield part, taken.select(["source", "target"]), taken.column("row").to_numpy()
+                taken = table.take(rows[start : start + CHUNK_ROWS]).combine_chunks()
+                (chunk,) = taken.select(["source", "target"]).cast(PAIR_SCHEMA).to_batches()
+                yield part, chunk, taken.column("row").to_numpy()
 
 
 class Mark(NamedTuple):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from crosslight.data.batching import Rows
 from crosslight.data.cleaning import Cleaning, without_nulls
-from crosslight.data.corpus import Part
+from crosslight.data.corpus import Part, row_numbers
 from crosslight.errors import DataError
 
 
@@ -23,6 +23,15 @@ class TrainingText:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all text and of what cleaning does to it."""
+        return self._fingerprint()
+
+    def check_unchanged(self) -> None:
+        """A DataError if the text is no more what its fingerprint says: what was made of it would be kept as that."""
+        if self._fingerprint() != self.fingerprint:
+            names = ", ".join(part.pairs.name for part in self.parts)
+            raise DataError(f"{names}: changed while it was read; start again when it is whole")
+
+    def _fingerprint(self) -> str:
         parts = [[p.name, p.pairs.fingerprint(), p.source_lang, p.target_lang, p.tag] for p in self.parts]
         return hashlib.sha256(json.dumps([parts, self.cleaning.options]).encode()).hexdigest()
 
@@ -32,7 +41,7 @@ class TrainingText:
             row = 0
             try:
                 for chunk in part.pairs.chunks():
-                    yield part, chunk, np.arange(row, row + chunk.num_rows)
+                    yield part, chunk, row_numbers(part.pairs, row, chunk.num_rows)
                     row += chunk.num_rows
             except OSError as error:  # which would be taken for a full disk by who writes what is read here
                 raise DataError(f"{part.pairs.name}: cannot be read ({error.strerror or error})") from error

@@ -145,6 +145,9 @@ class LearningText(Protocol):
 
     def source(self) -> Iterable[str]: ...
     def target(self) -> Iterable[str]: ...
+    def check_unchanged(self) -> None:
+        """A DataError if the lines are no more what the fingerprint says."""
+        ...
 
 
 @runtime_checkable

@@ -1,12 +1,9 @@
 """Lines on their way to SentencePiece's trainer: which it gets, and what is said of those it does not get."""
 
-import logging
 from collections.abc import Iterable, Iterator
 from random import Random
 
 from crosslight.errors import DataError
-
-log = logging.getLogger(__name__)
 
 MAX_TOO_LONG = 0.1
 
@@ -54,15 +51,16 @@ class LinesToLearn:
             f"tokenizer.max_line_bytes={self.max_bytes} bytes; split the lines or raise it"
         )
 
-    def report(self) -> None:
-        """Say how many lines were left out, or raise a DataError if the model has not seen enough of the text."""
+    def report(self) -> list[str]:
+        """What a user should know, or a DataError if the model has not seen enough of the text."""
+        notes = []
         if self.with_nul:
-            log.warning("tokenizer: %d lines hold a NUL character, which gets no piece", self.with_nul)
+            notes.append(f"tokenizer: {self.with_nul} lines hold a NUL character, which gets no piece")
         if not self.too_long:
-            return
+            return notes
         left_out = (
             f"{self.too_long} of {self.read} lines are longer than {self.max_bytes} bytes and were not learnt from"
         )
         if self.too_long > self.read * MAX_TOO_LONG:
             raise DataError(f"tokenizer: {left_out}; split the lines or raise tokenizer.max_line_bytes")
-        log.warning("tokenizer: %s (tokenizer.max_line_bytes)", left_out)
+        return [*notes, f"tokenizer: {left_out} (tokenizer.max_line_bytes)"]

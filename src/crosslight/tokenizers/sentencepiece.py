@@ -216,9 +216,15 @@ class SentencePieceRecipe:
         def model(*sides: str) -> SentencePieceTokenizer:
             facts = [sentencepiece.__version__, options, self.max_lines, text.fingerprint, sides]
             path = self.cache / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.model"
-            if not path.exists():
+            notes = path.with_suffix(".txt")  # kept, too: they concern every run with this model
+            if not (path.exists() and notes.exists()):
                 lines = LinesToLearn(self.max_line_bytes, (line for side in sides for line in getattr(text, side)()))
-                self._keep(path, self._train(lines, options))
+                trained = self._train(lines, options)
+                text.check_unchanged()
+                self._keep(notes, "\n".join(lines.report()).encode())
+                self._keep(path, trained)
+            for note in notes.read_text(encoding="utf-8").splitlines():
+                log.warning("%s", note)
             return SentencePieceTokenizer(path.read_bytes(), str(path))
 
         if self.joint:
@@ -226,12 +232,12 @@ class SentencePieceRecipe:
             return Tokenizers(shared, shared, kind="sentencepiece")
         return Tokenizers(model("source"), model("target"), kind="sentencepiece")
 
-    def _keep(self, path: Path, model: bytes) -> None:
-        """Write a model into the cache under a temporary name and rename it: a reader sees it whole or not at all."""
-        temporary = path.with_suffix(f".tmp{os.getpid()}")
+    def _keep(self, path: Path, content: bytes) -> None:
+        """Write a file into the cache under a temporary name and rename it: a reader sees it whole or not at all."""
+        temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
         try:
             self.cache.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(model)
+            temporary.write_bytes(content)
             temporary.replace(path)
         except OSError as error:
             raise DataError(

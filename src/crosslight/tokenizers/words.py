@@ -20,6 +20,9 @@ from crosslight.tokenizers.base import Flat, flattened
 SPACE = "\u2581"
 RULES = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 
+MAX_WORD_BYTES = 64
+"""A longer one is no word: text that has no spaces does not repeat itself, and would fill the memory."""
+
 MAX_WORDS = 500_000
 """Words kept, some 100 MB. When there are more, all are forgotten."""
 
@@ -68,18 +71,33 @@ class WordEncoder:
         if first == last:
             return Flat(np.empty(0, np.int32), np.zeros(len(lines), np.int32))
         starts = _word_starts(np.frombuffer(text, np.uint8)[first:last] == ord(" "), line_offsets - first) + first
+        line_words = np.searchsorted(starts, line_offsets)
+        long = np.flatnonzero(np.diff(np.append(starts, last)) > MAX_WORD_BYTES)
+        if len(long):
+            return self._without(lines, np.unique(np.searchsorted(line_words, long, side="right") - 1))
         word_offsets = pa.py_buffer(np.append(starts, last).astype(np.int32))
         words = pa.StringArray.from_buffers(len(starts), word_offsets, text).dictionary_encode()
         table, places = self._looked_up(words.dictionary.to_pylist())
         which = places[words.indices.to_numpy()]
         taken = table.ids.take(pa.array(which))
-        line_words = np.searchsorted(starts, line_offsets)
         result = Flat(taken.values.to_numpy(), np.diff(taken.offsets.to_numpy()[line_words]))
         strange = np.flatnonzero(table.strange[which])
         if not len(strange):
             return result
         rows = np.unique(np.searchsorted(line_words, strange, side="right") - 1)
-        return result.replaced(rows, self.processor.encode(lines.take(pa.array(rows)).to_pylist(), num_threads=1))
+        return result.replaced(rows, self._by_library(lines, rows))
+
+    def _without(self, lines: pa.Array, rows: NDArray[np.int64]) -> Flat:
+        """The ids of all lines, those of `rows` by the library."""
+        others = np.ones(len(lines), bool)
+        others[rows] = False
+        found = self(lines.filter(pa.array(others)))
+        lengths = np.zeros(len(lines), np.int32)
+        lengths[others] = found.lengths
+        return Flat(found.values, lengths).replaced(rows, self._by_library(lines, rows))
+
+    def _by_library(self, lines: pa.Array, rows: NDArray[np.int64]) -> list[list[int]]:
+        return self.processor.encode(lines.take(pa.array(rows)).to_pylist(), num_threads=1)
 
     def _looked_up(self, words: list[str]) -> tuple[Table, NDArray[np.int64]]:
         """A table with all these words, and where each is in it."""
