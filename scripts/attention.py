@@ -5,10 +5,7 @@ for each piece of the translation. Arguments are `key=value`: `run` (a run folde
 (.png, .svg or .pdf), `target_lang` (for a model of several target languages), `decode.<setting>`.
 """
 
-import sys
-
-from crosslight.config.arguments import script_arguments
-from crosslight.errors import CrosslightError
+from crosslight.config.arguments import checked_output, run_script, script_arguments
 
 
 def main() -> None:
@@ -17,14 +14,11 @@ def main() -> None:
     from crosslight.data.lines import one_line
     from crosslight.inference import draw_attention, load_run
 
+    output = checked_output(arguments["output"])
     run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
     line, lang = one_line(arguments["text"]), arguments.get("target_lang")
-    print(draw_attention(run, line, arguments["output"], target_lang=lang))
+    print(draw_attention(run, line, str(output), target_lang=lang))
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CrosslightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

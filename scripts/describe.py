@@ -13,7 +13,8 @@ import logging
 import sys
 from pathlib import Path
 
-from crosslight.errors import ConfigError, CrosslightError
+from crosslight.config.arguments import checked_output, run_script, with_values
+from crosslight.errors import ConfigError
 
 CHANGEABLE = ("data", "cleaning", "batching")
 
@@ -41,7 +42,7 @@ def main() -> None:
         for override in overrides:
             if not override.startswith(tuple(f"{group}." for group in CHANGEABLE)) or "=" not in override:
                 raise ConfigError(f"{override}: with run=… only values of {', '.join(CHANGEABLE)} can be changed")
-        node = OmegaConf.merge(folder.read_config(), OmegaConf.from_dotlist(overrides))
+        node = with_values(OmegaConf.create(folder.read_config()), overrides)
         config = OmegaConf.to_container(node)  # unresolved: the config of a run has no interpolations, or is refused
         description = describe(config, folder.tokenizer, trusted_only=True)  # type: ignore[arg-type]
         page = folder.path / "description.html"
@@ -51,7 +52,7 @@ def main() -> None:
         description = describe(config)
     print(as_text(description))
     if own.get("output") != "null":
-        page = Path(own.get("output", page))
+        page = checked_output(own["output"]) if "output" in own else page
         try:
             write_atomically(page, as_html(description).encode())
         except OSError as error:
@@ -60,8 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CrosslightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -7,11 +7,8 @@ instead), `data` and `data.<setting>` (another data set of conf/data, with the r
 model of several target languages).
 """
 
-import sys
-from pathlib import Path
-
-from crosslight.config.arguments import script_arguments
-from crosslight.errors import ConfigError, CrosslightError
+from crosslight.config.arguments import checked_output, run_script, script_arguments
+from crosslight.errors import ConfigError
 
 KEYS = dict.fromkeys(["run", "checkpoint", "split", "source", "reference", "data", "output", "target_lang"], str)
 
@@ -27,17 +24,14 @@ def main() -> None:
     table, sets = {}, test_sets(run, arguments)
     if "output" in arguments and len(sets) > 1:
         raise ConfigError(f"output: one file cannot hold the translations of {', '.join(sets)}")
+    output = checked_output(arguments["output"]) if "output" in arguments else None
     for name, pairs in sets.items():
         result = evaluate(run, pairs)
         table[name] = {metric: score._asdict() for metric, score in sorted(result.scores.items())}
-        if "output" in arguments:
-            write_lines(Path(arguments["output"]), result.hypotheses)
+        if output:
+            write_lines(output, result.hypotheses)
     print(score_table({split: table}))
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CrosslightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

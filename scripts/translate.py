@@ -9,8 +9,8 @@ several target languages). Exit status 3: all lines are translated, but some wer
 import sys
 from itertools import islice
 
-from crosslight.config.arguments import script_arguments
-from crosslight.errors import ConfigError, CrosslightError
+from crosslight.config.arguments import run_script, script_arguments
+from crosslight.errors import ConfigError
 
 
 def main() -> None:
@@ -18,6 +18,8 @@ def main() -> None:
     arguments = script_arguments(__doc__, keys, needed=["run"])
     if arguments.get("lines", 1) < 1:
         raise ConfigError(f"lines: {arguments['lines']} is less than 1")
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed; give the text with < FILE")
     from crosslight.data.lines import decode_lines, one_line
     from crosslight.inference import load_run, translate
 
@@ -36,8 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CrosslightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -100,6 +100,7 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
     loggers = build.build_loggers(config, folder.path, update=update) if rank() == 0 else []
     trainer = recipe.build(folder, build.build_callbacks(config, recipe), loggers)
     start = time.monotonic()
+    record.training = True
     trainer.fit(task, data, ckpt_path=checkpoint)
     if trainer.interrupted:
         raise KeyboardInterrupt

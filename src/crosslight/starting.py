@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from crosslight.app import train
 from crosslight.build import plain
+from crosslight.config.arguments import with_values
 from crosslight.errors import ConfigError, ExpectationError
 from crosslight.runs.folder import GROUPS, RunFolder
 
@@ -45,7 +46,7 @@ def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
             raise ConfigError(
                 f"{key}: comes back with the optimizer's state; of these only optimizer.lr can be changed"
             )
-    return OmegaConf.merge(cfg, OmegaConf.from_dotlist(values))  # type: ignore[return-value]
+    return with_values(cfg, values)
 
 
 def shown(path: Path) -> Path:

@@ -94,3 +94,15 @@ def test_a_resumed_run_keeps_its_batches_and_groups(command: Command, copy_run: 
     done = command("train.py", f"resume={run}", "expect=null")  # it was finished: nothing more is trained
     assert json.loads((run / "record.json").read_text())["updates"] == 24
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["best.ckpt", "update=24.ckpt"]
+
+
+def test_a_resume_that_fails_before_training_leaves_the_run_as_it_was(
+    command: Command, copy_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(copy_run, run)
+    before = {name: (run / name).read_bytes() for name in ("config.yaml", "record.json")}
+    done = command("train.py", f"resume={run}", "cache=/dev/null", status=2)
+    assert "cannot be kept in /dev/null" in done.stderr
+    assert {name: (run / name).read_bytes() for name in before} == before
+    command("train.py", f"resume={run}", "expect=null")

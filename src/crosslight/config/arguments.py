@@ -1,14 +1,17 @@
 """The `key=value` arguments of the scripts, in the manner of the training command."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
 from crosslight.config.check import nearest
-from crosslight.errors import ConfigError
+from crosslight.errors import ConfigError, CrosslightError
 
 
 def script_arguments(
@@ -26,7 +29,9 @@ def script_arguments(
         key, equals, value = text.lstrip("+").partition("=")
         group, dot, setting = key.partition(".")
         if equals and dot and group in ("decode", "data"):
-            arguments["decode" if group == "decode" else "data.values"][setting] = _value(key, value)
+            arguments["decode" if group == "decode" else "data.values"][setting] = value_of(key, value)
+        elif equals and key == "decode":
+            raise ConfigError("decode: a run keeps its search; change its settings, as in decode.beam_size=8")
         elif not equals or key not in known:
             raise ConfigError(f"{text}: arguments are key=value{nearest(key, list(known))}")
         else:
@@ -40,7 +45,41 @@ def script_arguments(
     return arguments
 
 
-def _value(key: str, text: str) -> Any:
+def with_values(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The config with `key=value` texts on top of it, in place."""
+    for override in overrides:
+        key, _, text = override.partition("=")
+        OmegaConf.update(config, key, value_of(key, text), force_add=True)
+    return config
+
+
+def run_script(main: Callable[[], None]) -> None:
+    """Run a script's `main`; whatever ends it early is a sentence, or nothing, and an exit status."""
+    try:
+        main()
+    except CrosslightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # who reads our output, `head` for example, has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def checked_output(name: str) -> Path:
+    """The file that `output=` names, its folder made; a ConfigError if it cannot be one."""
+    path = Path(name)
+    if not name or path.is_dir():
+        raise ConfigError(f"output={name}: names no file; give output=FILE")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"output: {name} cannot be written ({error.strerror})") from error
+    return path
+
+
+def value_of(key: str, text: str) -> Any:
     """What the training command takes a value for: `1e-3` is a number, `null` is none."""
     try:
         return OverridesParser.create().parse_override(f"x={text}").value()

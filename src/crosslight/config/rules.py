@@ -51,6 +51,10 @@ def check_rules(config: Mapping[str, Any]) -> None:
 
 
 def _check_root(config: Mapping[str, Any]) -> None:
+    if config["seed"] < 0:
+        raise ConfigError(f"seed: {config['seed']} is negative; give a number from 0 on")
+    if not config["cache"]:
+        raise ConfigError("cache: names no folder; the variable CROSSLIGHT_CACHE is perhaps set to nothing")
     known = [field.name for field in dataclasses.fields(RunConfig)]
     for key, value in config.items():
         if key not in known:

@@ -42,7 +42,7 @@ class Cleaning:
     def __post_init__(self) -> None:
         if self.max_len < 1:
             raise ConfigError(f"cleaning.max_len: {self.max_len} leaves no pair; it is a number of pieces, such as 256")
-        if self.max_ratio is not None and self.max_ratio < 1:
+        if self.max_ratio is not None and not self.max_ratio >= 1:
             raise ConfigError(
                 f"cleaning.max_ratio: {self.max_ratio} leaves no pair; it is the longer side's pieces over the shorter "
                 f"one's, such as 3"

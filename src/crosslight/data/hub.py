@@ -51,6 +51,12 @@ class HubPairs(Corpus):
     seed: int
     cache: str
 
+    def __post_init__(self) -> None:
+        if self.held_out < 0 or self.seed < 0:
+            raise ConfigError(f"data.held_out={self.held_out}, data.seed={self.seed}: neither can be negative")
+        if self.train_size is not None and self.train_size < 1:
+            raise ConfigError(f"data.train_size: {self.train_size} takes no pair; null takes all")
+
     def training_pairs(self) -> HubTable:
         return self._training[0]
 

@@ -1,5 +1,6 @@
 """Several corpora in one training, mixed by weights or by temperature; for many languages, a tag on each source."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,18 +27,22 @@ class Mixture(Corpus):
         if not self.corpora:
             raise ConfigError("data.corpora: nothing to mix; see the example in conf/data/mixture.yaml")
         for name, corpus in self.corpora.items():
+            if not isinstance(corpus, Corpus):
+                raise ConfigError(f"data.corpora.{name}: {corpus!r} is no corpus; it needs a _target_ and its settings")
             if isinstance(corpus, Mixture):
                 raise ConfigError(f"data.corpora.{name}: a mixture cannot be part of a mixture; list its corpora here")
-        if self.temperature < 1:
+        if not self.temperature >= 1:
             raise ConfigError(
                 f"data.temperature: {self.temperature} would starve small corpora; 1 is by size, 5 levels"
             )
         if self.weights is not None:
+            if self.temperature != 1:
+                raise ConfigError("data.temperature: has no effect beside data.weights; set it to 1.0")
             if set(self.weights) != set(self.corpora):
                 raise ConfigError(
                     f"data.weights: names {', '.join(self.weights)}, but the corpora are {', '.join(self.corpora)}"
                 )
-            if min(self.weights.values()) < 0 or not sum(self.weights.values()):
+            if not all(0 <= weight < math.inf for weight in self.weights.values()) or not sum(self.weights.values()):
                 raise ConfigError(f"data.weights: {self.weights} are no shares; give each corpus a positive number")
         for key in ("source_lang", "target_lang"):
             langs = {getattr(corpus, key) for corpus in self.corpora.values()}

@@ -265,14 +265,13 @@ class NumberPairs(Corpus):
         return objection
 
     def _check_language(self, key: str, lang: str) -> None:
-        from num2words import CONVERTER_CLASSES
+        from num2words import CONVERTER_CLASSES as CONVERTERS
 
-        if lang not in CONVERTER_CLASSES:
-            known = {name.lower(): name for name in sorted(CONVERTER_CLASSES)}
+        if lang not in CONVERTERS:
+            known = {name.lower(): name for name in sorted(CONVERTERS)}
             near = get_close_matches(lang.lower().replace("-", "_"), known) or known
-            raise ConfigError(
-                f"data.{key}: num2words has no {lang!r}; nearest are {', '.join(known[name] for name in near)}"
-            )
+            names = ", ".join(known[name] for name in near)
+            raise ConfigError(f"data.{key}: num2words has no {lang!r}; nearest are {names}")
         most = LARGEST_IN.get(lang, LARGEST)
         if not 9 <= self.largest <= most:
             raise ConfigError(f"data.largest: {self.largest} is not from 9 to {most}, which is the range for {lang}")
@@ -280,6 +279,8 @@ class NumberPairs(Corpus):
     def _check_values(self) -> None:
         from babel.numbers import is_currency
 
+        if min(self.num_train, self.num_validation, self.num_test, self.seed + 1) < 1:
+            raise ConfigError("data: num_train, num_validation and num_test must be at least 1, seed at least 0")
         if not self.kinds or not set(self.kinds) <= set(WORDS):
             raise ConfigError(f"data.kinds: {self.kinds} must be some of {', '.join(WORDS)}")
         if not 1 <= self.first_year <= self.last_year <= 9999:

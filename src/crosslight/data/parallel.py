@@ -35,6 +35,17 @@ class FilePair:
     target_field: Field | None = None
 
     def __post_init__(self) -> None:
+        for name in ("source", "target", "pairs"):
+            value = getattr(self, name)
+            paths = value if isinstance(value, list) else [value]
+            if value is not None and not all(isinstance(path, str) for path in paths):
+                raise ConfigError(f"data: {name}={value!r} is no path and no list of paths")
+        for name in ("source_field", "target_field"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, str | int | None):
+                raise ConfigError(f"data: {name}={value!r} is neither the name of a field nor the number of a column")
+        if self.source_field is not None and self.source_field == self.target_field:
+            raise ConfigError(f"data: source_field and target_field are both {self.source_field!r}; a copy is no pair")
         if (self.source is None) != (self.target is None):
             raise ConfigError(f"data: source={self.source} and target={self.target}; give both files or neither")
         if self.source is not None and self.pairs is not None:
@@ -212,6 +223,11 @@ class TextFiles(Corpus):
 
     def __post_init__(self) -> None:
         self.tests = {name: _file_pair(f"data.tests.{name}", node) for name, node in self.tests.items()}
+        if self.held_out < 0 or self.seed < 0:
+            raise ConfigError(f"data.held_out={self.held_out}, data.seed={self.seed}: neither can be negative")
+        for name, files in self.tests.items():
+            if not files.given:
+                raise ConfigError(f"data.tests.{name}: names no files; give data.tests.{name}.source and .target")
         if self.test.given and "test" in self.tests:
             raise ConfigError("data.tests.test: data.test is also given; call one of the two otherwise")
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crosslight.data.corpus import CHUNK_ROWS, SCHEMA, arrow_text
-from crosslight.data.lines import COMPRESSION, line_arrays
+from crosslight.data.lines import COMPRESSION, LONGEST_LINE, line_arrays
 from crosslight.errors import DataError
 
 Field = str | int
@@ -89,7 +89,7 @@ def check_counts(source_path: str, target_path: str, source_lines: int, target_l
 
 
 def read_tsv(path: str, fields: Fields) -> Iterator[pa.RecordBatch]:
-    """Columns between tabs; nothing is quoted."""
+    """Columns between tabs; nothing is quoted, blank lines are left out."""
     columns, width, before = None, 0, 0
     for lines in line_arrays(path):
         rows = pc.split_pattern(lines, "\t")
@@ -98,11 +98,12 @@ def read_tsv(path: str, fields: Fields) -> Iterator[pa.RecordBatch]:
             first = rows[0].as_py()
             columns, header = _columns(path, fields, first, otherwise=(0, 1))
             width = len(first)
-        widths = pc.list_value_length(rows)
-        ragged = pc.index(pc.not_equal(widths, width), True).as_py()
+        widths, blank = pc.list_value_length(rows), pc.equal(lines, "")
+        ragged = pc.index(pc.and_not(pc.not_equal(widths, width), blank), True).as_py()
         if ragged >= 0:
             raise _ragged(path, before + ragged + 1, widths[ragged].as_py(), width, "a field cannot hold a tab")
         before += len(lines)
+        rows = rows.filter(pc.invert(blank))
         rows = rows[1:] if header else rows
         yield pa.record_batch([pc.list_element(rows, column) for column in columns], schema=SCHEMA)
 
@@ -121,6 +122,7 @@ def read_csv(path: str, fields: Fields) -> Iterator[pa.RecordBatch]:
 
 def _csv_rows(path: str) -> Iterator[list[str]]:
     """The rows of a CSV file, blank lines left out."""
+    csv.field_size_limit(LONGEST_LINE)
     lines = (line + "\n" for block in line_arrays(path) for line in block.to_pylist())
     reader, width = csv.reader(lines, strict=True), 0
     while True:

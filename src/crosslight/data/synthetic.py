@@ -38,6 +38,11 @@ class SyntheticPairs(Corpus):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise ConfigError(f"data.task: {self.task!r} is not one of {', '.join(TASKS)}")
+        if min(self.num_train, self.num_validation, self.num_test) < 1 or self.seed < 0:
+            raise ConfigError(
+                f"data: num_train={self.num_train}, num_validation={self.num_validation} and num_test={self.num_test} "
+                f"must be at least 1, seed={self.seed} at least 0"
+            )
         if not 1 <= self.min_length <= self.max_length:
             raise ConfigError(f"data: need 1 <= min_length={self.min_length} <= max_length={self.max_length}")
         possible = sum(self._room(length) for length in range(self.min_length, self.max_length + 1))

@@ -50,5 +50,6 @@ def _bleu(tokenize: str) -> sacrebleu.BLEU:
         return sacrebleu.BLEU(tokenize=tokenize)
     except (ImportError, RuntimeError) as error:
         raise ConfigError(
-            f"data.target_lang: BLEU for this language needs sacreBLEU's {tokenize} tokenizer: {error}"
+            f"data.target_lang: BLEU for this language needs sacreBLEU's {tokenize} tokenizer: "
+            f"{' '.join(str(error).split())}"
         ) from error

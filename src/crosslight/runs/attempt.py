@@ -14,9 +14,9 @@ from crosslight.runs.record import Record, environment, now
 def attempt(folder: RunFolder, name: str) -> Iterator[Record]:
     """The record of the run, `running` while the context is entered, then `finished`, `interrupted` or `failed`.
 
-    `wall_seconds` adds up over the attempts that came to an end. A resume that is refused (RunError) leaves config and
-    record as they were. SIGTERM ends with status 143 and SIGINT with 130: Lightning's own 0 and 1 would tell a
-    scheduler that all went well, or nothing.
+    `wall_seconds` adds up over the attempts that came to an end. A resume that is refused (RunError), or fails before
+    `record.training` is set, leaves config and record as they were. SIGTERM ends with status 143 and SIGINT with 130:
+    Lightning's own 0 and 1 would tell a scheduler that all went well, or nothing.
     """
     before = {file: file.read_bytes() for file in (folder.config, folder.record) if file.is_file()}
     record = Record(folder.record)
@@ -38,7 +38,7 @@ def attempt(folder: RunFolder, name: str) -> Iterator[Record]:
         end("interrupted")
         raise SystemExit(143 if type(error).__name__ == "SIGTERMException" else 130) from None
     except BaseException as error:
-        if isinstance(error, RunError) and before:
+        if before and (isinstance(error, RunError) or not record.training):
             for file, content in before.items():
                 write_atomically(file, content)
         else:

@@ -17,10 +17,13 @@ PACKAGES = ("torch", "lightning", "hydra-core", "omegaconf", "sentencepiece", "d
 
 
 class Record:
-    """A dictionary that is on the disk after every change. Scores lie at `scores.<split>.<test set>.<metric>`."""
+    """A dictionary that is on the disk after every change. Scores lie at `scores.<split>.<test set>.<metric>`.
+
+    `training` is True once all is prepared and the model is about to be trained.
+    """
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
-        self.path, self._writes = path, writes
+        self.path, self._writes, self.training = path, writes, False
         self.content: dict[str, Any] = read_record(path) if path.is_file() else {}
 
     def update(self, **fields: Any) -> None:
