@@ -25,7 +25,7 @@ from crosslight.description.measure import (
 )
 from crosslight.description.page import STYLE, as_html, as_text
 from crosslight.description.tables import length_histogram, ratio_histogram, visible
-from crosslight.tokenizers.base import Tokenizers
+from crosslight.tokenizers.base import Tokenizers, flattened
 from crosslight.tokenizers.sentencepiece import SentencePieceRecipe
 
 ODD = "<script>alert(1)</script> & \x07\u202egnp\u200b"
@@ -77,7 +77,7 @@ def in_parts(pairs: Pairs, tokenizers: Tokenizers, sizes: list[int]) -> EncodedP
     source, _ = encode_side(tokenizers.source, pairs.source, None, "source")
     target, _ = encode_side(tokenizers.target, pairs.target, None, "target")
     text = pa.record_batch([arrow_text(pairs.source), arrow_text(pairs.target)], names=["source", "target"])
-    whole = encoded_batch(np.arange(len(pairs)), text, id_array(source), id_array(target))
+    whole = encoded_batch(np.arange(len(pairs)), text, id_array(flattened(source)), id_array(flattened(target)))
     batches = [whole.slice(start, 70) for start in range(0, len(pairs), 70)]
     return EncodedPairs("parts", batches, "", parts=sizes)
 
