@@ -67,7 +67,6 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
     if tokenizer_folder is not None and (tokenizer_folder / "tokenizer.json").is_file():
         tokenizers = load_tokenizers(tokenizer_folder)
     else:
-        log.info("tokenizer: learning from %s", ", ".join(part.pairs.name for part in text.parts))
         tokenizers = recipe.fit(text, sorted(tags.values()))
         if tokenizer_folder is not None:
             tokenizers.save(tokenizer_folder)

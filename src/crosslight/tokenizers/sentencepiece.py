@@ -218,6 +218,7 @@ class SentencePieceRecipe:
             path = self.cache / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.model"
             notes = path.with_suffix(".txt")  # kept, too: they concern every run with this model
             if not (path.exists() and notes.exists()):
+                log.info("tokenizer: learning up to %d pieces from the training text", self.options["vocab_size"])
                 lines = LinesToLearn(self.max_line_bytes, (line for side in sides for line in getattr(text, side)()))
                 trained = self._train(lines, options)
                 text.check_unchanged()
