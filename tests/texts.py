@@ -1,10 +1,13 @@
-"""Text for tokenizers to learn from, and tokenizers that need no learning."""
+"""Text for tokenizers to learn from, a recipe for those that learn, and tokenizers that need no learning."""
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.integers import IntegerTokenizer
+from crosslight.tokenizers.sentencepiece import SentencePieceRecipe
 
 
 class Text:
@@ -28,3 +31,24 @@ def numbers(num_symbols: int) -> Tokenizers:
     """Both sides share the symbols 0 … num_symbols - 1."""
     tokenizer = IntegerTokenizer(num_symbols)
     return Tokenizers(tokenizer, tokenizer, kind="integers")
+
+
+def recipe(cache: Path, **changed: Any) -> SentencePieceRecipe:
+    """A small BPE for both sides; `changed` are other settings than these."""
+    settings: dict[str, Any] = {
+        "vocab_size": 55,
+        "hard_vocab_limit": True,
+        "model_type": "bpe",
+        "joint": True,
+        "character_coverage": 1.0,
+        "normalization": "nmt_nfkc",
+        "byte_fallback": False,
+        "user_symbols": [],
+        "unk_surface": "⁇",
+        "max_lines": 1000,
+        "max_line_bytes": 4192,
+        "sampling_alpha": None,
+        "sampling_nbest": -1,
+        "cache": str(cache),
+    }
+    return SentencePieceRecipe(**{**settings, **changed})

@@ -71,7 +71,8 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
         if tokenizer_folder is not None:
             tokenizers.save(tokenizer_folder)
     guard = None if corpus.leaks == "ignore" else LeakGuard(sets)
-    train_data, report, shares = _training_data(config, corpus, text, tokenizers, guard)
+    batching = build.build_batching(config)
+    train_data, report, shares = _training_data(config, corpus, text, tokenizers, guard, batching.shuffle_buffer)
     log.info(
         "data: %d pairs for validation, test sets: %s",
         sum(map(len, validation)),
@@ -80,7 +81,6 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
     limit = config["model"].get("positions", {}).get("max_positions")
     validation_data = encode_pairs(validation, tokenizers, limit)
     tests_data = {name: encode_pairs(test, tokenizers, limit) for name, test in tests.items()}
-    batching = build.build_batching(config)
     if isinstance(train_data, EncodedPairs):
         warn_of_over_budget(train_data, batching.max_tokens, "batching.max_tokens")
     for data in (validation_data, *tests_data.values()):
@@ -102,10 +102,14 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
 
 
 def _training_data(
-    config: Config, corpus: Corpus, text: TrainingText, tokenizers: Tokenizers, guard: LeakGuard | None
+    config: Config,
+    corpus: Corpus,
+    text: TrainingText,
+    tokenizers: Tokenizers,
+    guard: LeakGuard | None,
+    buffer: int | None,
 ) -> tuple[EncodedPairs | TrainingStream, dict[str, Any], list[float] | None]:
     """The training pairs, prepared or as a stream, the report on them, and how their parts are mixed."""
-    buffer = build.build_batching(config).shuffle_buffer
     if buffer is None:
         cache = Path(config["cache"]) / "data"
         prepared, report = prepare_training(text, tokenizers, guard, drop_leaks=corpus.leaks == "drop", cache=cache)

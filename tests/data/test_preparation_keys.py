@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from preparing_texts import BASE, OTHER, Source, Table, built, counted, rows, text
-from texts import Text, numbers
+from texts import Text, numbers, recipe
 
 from crosslight.data import preparation
 from crosslight.data.cleaning import Cleaning
@@ -20,7 +20,7 @@ from crosslight.data.preparation import code_version, prepare
 from crosslight.data.training_text import TrainingText
 from crosslight.errors import DataError
 from crosslight.tokenizers.base import Tokenizers
-from crosslight.tokenizers.sentencepiece import SentencePieceRecipe, SentencePieceTokenizer
+from crosslight.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
 def test_nothing_is_made_again_when_nothing_has_changed(tmp_path: Path) -> None:
@@ -132,23 +132,8 @@ def test_a_tokenizer_trained_anew_at_the_same_path_gives_fresh_ids(tmp_path: Pat
 
 
 def subwords(lines: Text, vocab_size: int, cache: Path) -> bytes:
-    recipe = SentencePieceRecipe(
-        vocab_size=vocab_size,
-        hard_vocab_limit=True,
-        model_type="bpe",
-        joint=True,
-        character_coverage=1.0,
-        normalization="identity",
-        byte_fallback=False,
-        user_symbols=[],
-        unk_surface="⁇",
-        max_lines=10_000,
-        max_line_bytes=4192,
-        sampling_alpha=None,
-        sampling_nbest=-1,
-        cache=str(cache),
-    )
-    return recipe.fit(lines, []).source.to_bytes()
+    small = recipe(cache, vocab_size=vocab_size, normalization="identity", max_lines=10_000)
+    return small.fit(lines, []).source.to_bytes()
 
 
 def test_a_file_of_equal_size_and_time_with_other_content_gives_fresh_ids(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from texts import Text
+from texts import Text, recipe
 
 from crosslight.batches import Batch
 from crosslight.data.batching import plan_epoch
@@ -21,7 +21,6 @@ from crosslight.data.corpus import Pairs
 from crosslight.data.encoded import EncodedPairs, encode_pairs
 from crosslight.data.loaders import TrainingLoader, evaluation_loader
 from crosslight.tokenizers.base import Sampling, Tokenizers
-from crosslight.tokenizers.sentencepiece import SentencePieceRecipe
 
 ENGLISH = ["a", "two", "young", "men", "dog", "children", "playing", "in", "the", "street", "running", "football"]
 GERMAN = ["ein", "zwei", "junger", "Männer", "Hunde", "Kinder", "spielen", "auf", "der", "Straße", "Fußball", "rennen"]
@@ -45,24 +44,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def tokenizers(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Tokenizers:
-    recipe = SentencePieceRecipe(
-        vocab_size=70,
-        hard_vocab_limit=False,
-        model_type=kind,
-        joint=False,
-        character_coverage=1.0,
-        normalization="nmt_nfkc",
-        byte_fallback=False,
-        user_symbols=[],
-        unk_surface="⁇",
-        max_lines=1000,
-        max_line_bytes=4192,
-        sampling_alpha=KINDS[kind],
-        sampling_nbest=-1,
-        cache=str(tmp_path_factory.mktemp("cache")),
-    )
-    assert recipe.sampling == Sampling(KINDS[kind], -1)
-    return recipe.fit(Text(SOURCE, TARGET), TAGS)
+    settings = {"vocab_size": 70, "hard_vocab_limit": False, "joint": False}
+    small = recipe(tmp_path_factory.mktemp("cache"), model_type=kind, sampling_alpha=KINDS[kind], **settings)
+    assert small.sampling == Sampling(KINDS[kind], -1)
+    return small.fit(Text(SOURCE, TARGET), TAGS)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from texts import Text, numbers
+from texts import Text, numbers, recipe
 
 from crosslight.data.collate import collate
 from crosslight.data.corpus import Pairs, arrow_text
@@ -26,7 +26,6 @@ from crosslight.description.measure import (
 from crosslight.description.page import STYLE, as_html, as_text
 from crosslight.description.tables import length_histogram, ratio_histogram, visible
 from crosslight.tokenizers.base import Tokenizers, flattened
-from crosslight.tokenizers.sentencepiece import SentencePieceRecipe
 
 ODD = "<script>alert(1)</script> & \x07\u202egnp\u200b"
 
@@ -47,24 +46,9 @@ def pairs() -> Pairs:
 
 
 def learnt_from(pairs: Pairs, cache: Path, *, joint: bool) -> Tokenizers:
-    recipe = SentencePieceRecipe(
-        vocab_size=60,
-        hard_vocab_limit=False,
-        model_type="bpe",
-        joint=joint,
-        character_coverage=1.0,
-        normalization="nmt_nfkc",
-        byte_fallback=False,
-        user_symbols=[],
-        unk_surface="?",
-        max_lines=1000,
-        max_line_bytes=4192,
-        sampling_alpha=None,
-        sampling_nbest=-1,
-        cache=str(cache),
-    )
+    small = recipe(cache, vocab_size=60, hard_vocab_limit=False, joint=joint, unk_surface="?")
     learnt = Text([line for line in pairs.source if "été" in line], [line for line in pairs.target if "€" not in line])
-    return recipe.fit(learnt, ["<2de>"])
+    return small.fit(learnt, ["<2de>"])
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["joint", "apart"])

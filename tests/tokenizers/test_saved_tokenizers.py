@@ -4,35 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
-from texts import Text, numbers
+from texts import Text, numbers, recipe
 
 from crosslight.errors import DataError, RunError
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.load import load_tokenizers
-from crosslight.tokenizers.sentencepiece import SentencePieceRecipe
 
 SOURCE = [f"a small cat {i} sat on mat {i * 7}" for i in range(30)]
 TARGET = [f"eine kleine Katze {i} saß auf Matte {i * 7}" for i in range(30)]
 
 
 def subwords(cache: Path, joint: bool, vocab_size: int = 50) -> Tokenizers:
-    recipe = SentencePieceRecipe(
-        vocab_size=vocab_size,
-        hard_vocab_limit=True,
-        model_type="bpe",
-        joint=joint,
-        character_coverage=1.0,
-        normalization="nmt_nfkc",
-        byte_fallback=False,
-        user_symbols=[],
-        unk_surface="⁇",
-        max_lines=1000,
-        max_line_bytes=4192,
-        sampling_alpha=None,
-        sampling_nbest=-1,
-        cache=str(cache),
-    )
-    return recipe.fit(Text(SOURCE, TARGET), ["<2de>", "<2fr>"])
+    small = recipe(cache, vocab_size=vocab_size, joint=joint)
+    return small.fit(Text(SOURCE, TARGET), ["<2de>", "<2fr>"])
 
 
 def made(kind: str, cache: Path) -> Tokenizers:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
-from texts import Text
+from texts import Text, recipe
 
 from crosslight.data.collate import pad
 from crosslight.errors import ConfigError, DataError
@@ -45,26 +45,6 @@ GREEK = "αβγδε " * 600  # 6.6 kB
 def text(words: list[str] = WORDS, count: int = 40, seed: int = 1) -> list[str]:
     draw = random.Random(seed)
     return [" ".join(draw.choices(words, k=draw.randint(3, 8))) + "." for _ in range(count)]
-
-
-def recipe(cache: Path, **changed: Any) -> SentencePieceRecipe:
-    settings: dict[str, Any] = {
-        "vocab_size": 55,
-        "hard_vocab_limit": True,
-        "model_type": "bpe",
-        "joint": True,
-        "character_coverage": 1.0,
-        "normalization": "nmt_nfkc",
-        "byte_fallback": False,
-        "user_symbols": [],
-        "unk_surface": "⁇",
-        "max_lines": 1000,
-        "max_line_bytes": 4192,
-        "sampling_alpha": None,
-        "sampling_nbest": -1,
-        "cache": str(cache),
-    }
-    return SentencePieceRecipe(**{**settings, **changed})
 
 
 def learnt(cache: Path, lines: list[str] | None = None, symbols: tuple[str, ...] = (), **changed: Any) -> Tokenizer:

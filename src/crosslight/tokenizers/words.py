@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crosslight.tokenizers.base import Flat, flattened
+from crosslight.tokenizers.learning import SPACE
 
-SPACE = "\u2581"
 RULES = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 
 MAX_WORD_BYTES = 64
