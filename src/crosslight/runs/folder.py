@@ -67,6 +67,11 @@ class RunFolder:
         """The checkpoints that a run can resume from, oldest first."""
         return sorted(self.checkpoints.glob("update=*.ckpt"), key=update_of)
 
+    def sweep(self) -> None:
+        """Remove what killed processes have left half written. Only for who holds the folder's lock."""
+        for file in (*self.path.glob("*.tmp[0-9]*"), *self.checkpoints.rglob("*.tmp[0-9]*")):
+            file.unlink(missing_ok=True)
+
     def at_update(self, update: int) -> Path:
         """Where the checkpoint after that update lies."""
         return self.checkpoints / f"update={update}.ckpt"
