@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from commands import ROOT, SMALL, Command, environment
+from forked import ForkServer
 
 
 @pytest.fixture(scope="session")
@@ -16,20 +17,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def command(folder: Path) -> Command:
-    """`command("train.py", *arguments)`: the finished process. A status other than `status` fails the test."""
+def fork_server() -> Iterator[ForkServer]:
+    """Starts processes that need not import anything."""
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def command(folder: Path, fork_server: ForkServer) -> Command:
+    """`command("train.py", *arguments)`: the finished process. A status other than `status` fails the test.
+
+    With `real`, or environment variables that imports may read, a new Python does it; else a forked one, much sooner.
+    """
 
     def run(
-        script: str, *arguments: str, stdin: bytes = b"", status: int = 0, cwd: Path = folder, **variables: str
+        script: str,
+        *arguments: str,
+        stdin: bytes = b"",
+        status: int = 0,
+        cwd: Path = folder,
+        real: bool = False,
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, str(ROOT / script), *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=cwd,
-            env=environment(**variables),
-            timeout=300,
-        )
+        line, env = [str(ROOT / script), *arguments], environment(**variables)
+        if real or not fork_server.suits(env):
+            done = subprocess.run(
+                [sys.executable, *line], input=stdin, capture_output=True, cwd=cwd, env=env, timeout=300
+            )
+        else:
+            done = fork_server.run(line, stdin=stdin, cwd=cwd, environment=env, timeout=300)
         text = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
         assert text.returncode == status, f"status {text.returncode}\n{text.stdout}\n{text.stderr}"
         return text
@@ -53,7 +70,7 @@ def train(command: Command, folder: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def copy_run(train: Callable[..., Path]) -> Path:
     """A short run of the copy task: 24 updates, validations after 10, 20 and 24."""
-    return train(*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1")
+    return train(*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1", real=True)
 
 
 @pytest.fixture(scope="session")

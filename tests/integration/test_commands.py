@@ -76,7 +76,7 @@ def test_nothing_to_translate_gives_nothing(command: Command, copy_run: Path, st
 
 
 def test_a_line_with_a_foreign_symbol_is_named(command: Command, copy_run: Path) -> None:
-    done = command("scripts/translate.py", f"run={copy_run}", stdin=b"1 2\n3 cow\n", status=2)
+    done = command("scripts/translate.py", f"run={copy_run}", stdin=b"1 2\n3 cow\n", status=2, real=True)
     assert "'cow' is not a symbol" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -95,7 +95,7 @@ def test_a_checkpoint_scores_what_training_printed_also_when_the_run_has_moved(
 
 
 def test_evaluate_writes_the_hypotheses_of_training_again(command: Command, copy_run: Path, tmp_path: Path) -> None:
-    command("scripts/evaluate.py", f"run={copy_run}", f"output={tmp_path / 'again.txt'}")
+    command("scripts/evaluate.py", f"run={copy_run}", f"output={tmp_path / 'again.txt'}", real=True)
     assert (tmp_path / "again.txt").read_bytes() == (copy_run / "hypotheses" / "copy.txt").read_bytes()
 
 
@@ -180,7 +180,7 @@ def test_own_text_files_train_and_translate(command: Command, train: Train, tmp_
 
 def test_a_picture_of_the_attention_comes_with_its_translation(command: Command, copier: Path, tmp_path: Path) -> None:
     picture = tmp_path / "map.png"
-    done = command("scripts/attention.py", f"run={copier}", "text=3 1 4", f"output={picture}")
+    done = command("scripts/attention.py", f"run={copier}", "text=3 1 4", f"output={picture}", real=True)
     assert done.stdout == "3 1 4\n"
     assert picture.read_bytes().startswith(b"\x89PNG")
     failed = command("scripts/attention.py", f"run={copier}", "text=3", f"output={picture}/map.png", status=2)

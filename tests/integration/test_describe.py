@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def described(command: Command, files: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """What the command prints for these files, and the page that it writes."""
     page = tmp_path_factory.mktemp("page") / "new folder" / "page.html"
-    done = command(SCRIPT, *files, "cleaning.max_len=30", f"output={page}")
+    done = command(SCRIPT, *files, "cleaning.max_len=30", f"output={page}", real=True)
     assert done.stdout.splitlines()[-1] == str(page)
     return done.stdout, page.read_text(encoding="utf-8")
 

@@ -1,10 +1,9 @@
 """A run that was killed and resumed ends with the same bits as one that never stopped."""
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import ROOT, SMALL, Command, environment
+from forked import Forked, ForkServer
 
 Train = Callable[..., Path]
 LONG = [*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1"]
@@ -36,22 +36,18 @@ def test_resuming_in_an_epoch_after_a_validation_and_at_an_epochs_end_changes_no
     stopped = train(*LONG, f"trainer.max_steps={stop}", *total)
     epoch = torch.load(stopped / "checkpoints" / f"update={stop}.ckpt", weights_only=True)["TranslationData"]
     assert epoch["updates"] == (6 if stop == 12 else stop - 6)  # update 12 ends the second epoch of six
-    resumed = train(f"resume={stopped}", "trainer.max_steps=24")
+    resumed = train(f"resume={stopped}", "trainer.max_steps=24", real=stop == 9)  # with another hash seed
     assert resumed == stopped
     assert f"update={stop}.ckpt" in (resumed / "train.log").read_text()
     assert_same_run(copy_run, resumed)
 
 
-def started(folder: Path, name: str, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
+def started(server: ForkServer, folder: Path, name: str, *options: str) -> tuple[Forked, Path]:
     """A run in the background that has saved its first checkpoint, and its folder."""
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *options, "callbacks.saver.every_n_updates=4", f"name={name}"],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
-    )
+    line = [str(ROOT / "train.py"), *options, "callbacks.saver.every_n_updates=4", f"name={name}"]
+    with open(os.devnull, "r+b") as nothing:
+        ends = dict.fromkeys(("stdin", "stdout", "stderr"), nothing.fileno())
+        process = server.start(line, cwd=folder, environment=environment(), **ends)
     deadline = time.monotonic() + 120
     while not list((folder / "outputs").glob(f"{name}/*/checkpoints/update=*.ckpt")):
         assert process.poll() is None
@@ -61,8 +57,10 @@ def started(folder: Path, name: str, *options: str) -> tuple[subprocess.Popen[by
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_from_its_last_save(train: Train, copy_run: Path, folder: Path, workers: int) -> None:
-    process, run = started(folder, f"killed{workers}", *LONG, f"batching.num_workers={workers}")
+def test_a_killed_run_resumes_from_its_last_save(
+    train: Train, copy_run: Path, fork_server: ForkServer, folder: Path, workers: int
+) -> None:
+    process, run = started(fork_server, folder, f"killed{workers}", *LONG, f"batching.num_workers={workers}")
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert json.loads((run / "record.json").read_text())["status"] != "finished"
@@ -72,8 +70,10 @@ def test_a_killed_run_resumes_from_its_last_save(train: Train, copy_run: Path, f
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_a_run_with_its_own_status(folder: Path, sent: signal.Signals, status: int) -> None:
-    process, run = started(folder, f"stopped{status}", *LONG, "trainer.max_steps=100000")
+def test_a_signal_ends_a_run_with_its_own_status(
+    fork_server: ForkServer, folder: Path, sent: signal.Signals, status: int
+) -> None:
+    process, run = started(fork_server, folder, f"stopped{status}", *LONG, "trainer.max_steps=100000")
     process.send_signal(sent)
     try:
         assert process.wait(timeout=60) == status
