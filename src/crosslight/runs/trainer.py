@@ -25,6 +25,7 @@ class TrainerRecipe:
     processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
     fast on GPUs unless `deterministic`. `threads` is how many a process computes with; null shares a CPU's cores among
     the virtual ranks, so that a run has the same bits on any number of processes. `max_time` is "DD:HH:MM:SS" or null.
+    `unused_parameters` says that a micro-batch may leave some without a gradient; DDP's reducer then looks for them.
     """
 
     accelerator: Literal["auto", "cpu", "gpu"]
@@ -43,6 +44,7 @@ class TrainerRecipe:
     val_check_interval: int
     log_every_n_steps: int
     gradient_clip_val: float | None
+    unused_parameters: bool = False
 
     def __post_init__(self) -> None:
         self.precision = PRECISIONS.get(str(self.precision), str(self.precision))
@@ -159,8 +161,12 @@ class TrainerRecipe:
 
         from crosslight.runs.strategies import OrderedStrategy
 
-        return (
-            OrderedStrategy() if self.ordered else DDPStrategy(gradient_as_bucket_view=True, forward_sync_buffers=False)
+        if self.ordered:
+            return OrderedStrategy()
+        return DDPStrategy(
+            gradient_as_bucket_view=True,
+            forward_sync_buffers=False,
+            find_unused_parameters=self.unused_parameters,
         )
 
 

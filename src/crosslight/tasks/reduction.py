@@ -47,9 +47,7 @@ class OrderedReduction:
             for batch in window[start : start + self.accumulate]:
                 if batch.sentence_ids:
                     here = here + micro_step(batch)
-            for parameter in parameters:  # an unused parameter weighs nothing, in every layout alike
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
+            _fill(parameters)
             sums.append(here)
             if not alone:
                 gradients.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
@@ -83,7 +81,15 @@ class FastReduction:
             for parameter in parameters:  # DDP and FSDP take the mean
                 if parameter.grad is not None:
                     parameter.grad.mul_(world)
+        _fill(parameters)
         return sums
+
+
+def _fill(parameters: Sequence[nn.Parameter]) -> None:
+    """Zeros for parameters that were not used: they weigh nothing, in every layout alike."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
 
 
 def _world_size() -> int:
