@@ -24,11 +24,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(sorted(BLOCKS), BASE),  # decoding too: it knows protocols, never a model
     "models": BASE | {"nn"},
     "data": BASE | {"tokenizers"},
-    "tasks": BASE | BLOCKS - {"nn"} | {"data"},  # models only through a Protocol
+    "objectives": BASE | {"losses"},  # models only through a Protocol
+    "tasks": BASE | BLOCKS - {"nn"} | {"data", "objectives"},  # models only through a Protocol
     "description": BASE | {"tokenizers", "data"},
     "config": BASE,
-    "runs": BASE | BLOCKS | {"models", "data", "tasks"},
-    "callbacks": BASE | BLOCKS | {"models", "data", "tasks", "runs"},
+    "runs": BASE | BLOCKS | {"models", "data", "objectives", "tasks"},
+    "callbacks": BASE | BLOCKS | {"models", "data", "objectives", "tasks", "runs"},
 }
 EVERYTHING_ABOVE = set(MAY_IMPORT)
 MAY_IMPORT |= {
@@ -36,7 +37,7 @@ MAY_IMPORT |= {
     "preparing": EVERYTHING_ABOVE | {"build"},
     "inference": EVERYTHING_ABOVE | {"build"},
     "describing": EVERYTHING_ABOVE | {"build", "preparing"},
-    "app": EVERYTHING_ABOVE | {"build", "preparing"},
+    "app": EVERYTHING_ABOVE | {"build", "preparing", "inference"},
     "starting": EVERYTHING_ABOVE | {"build", "app"},
 }
 """Every part names only parts above it, so there is no cycle between parts."""

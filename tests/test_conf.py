@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from crosslight.config.compose import CONF, compose
 from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
 from crosslight.models.encoder_decoder import parameters_by_part
+from crosslight.objectives.base import Objective
 from crosslight.optim.schedules import Schedule
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.trainer import TrainerRecipe
@@ -38,6 +40,10 @@ def _single(group: str) -> Callable[[str], list[str]]:
 SELECT: dict[str, Callable[[str], list[str]]] = {
     **{group: _single(group) for group in ("model", "model/positions", "model/residual", "task", "optimizer")},
     **{group: _single(group) for group in ("scheduler", "decode", "trainer", "cleaning", "batching")},
+    "task/objective": lambda name: [
+        *(*QUIET_DATA, f"task/objective={name}"),
+        *(["task.objective.teacher=teacher"] if name == "distillation" else []),
+    ],
     "data": lambda name: QUIET_DATA if name == "text_files" else [f"data={name}"],
     "tokenizer": lambda name: ["data=copy", "tokenizer=integers"] if name == "integers" else _single("tokenizer")(name),
     "callbacks": _listed("callbacks", "best"),
@@ -62,8 +68,11 @@ def chosen(file: str) -> DictConfig:
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder that has training files."""
+    """Work in an empty folder that has training files and what looks like a trained run."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "teacher" / "checkpoints").mkdir(parents=True)
+    for name in ("config.yaml", "checkpoints/best.ckpt"):
+        (tmp_path / "teacher" / name).touch()
     (tmp_path / "train.source").write_text("one two\n" * 3)
     (tmp_path / "train.target").write_text("eins zwei\n" * 3)
 
@@ -106,7 +115,7 @@ def test_what_a_file_says_is_in_the_composed_config(file: str) -> None:
     package = "" if "@package _global_" in text else file.rpartition("/")[0].replace("/", ".")
     composed = dict(_leaves(OmegaConf.to_container(chosen(file))))
     for path, value in _leaves(content, package):
-        if path not in ("data.train.source", "data.train.target"):  # the command line's
+        if path not in ("data.train.source", "data.train.target", "task.objective.teacher"):  # the command line's
             assert composed[path] == value, path
 
 
@@ -134,9 +143,16 @@ def test_every_file_composes_passes_the_check_and_builds(file: str, tmp_path: Pa
     recipe = build.build_trainer_recipe(config)
     assert isinstance(recipe, TrainerRecipe)
     task = build.build_task(
-        config, model=model, search=search, tokenizers=tokenizers, recipe=recipe, test_langs={"test": "de"}
+        config,
+        model=model,
+        search=search,
+        tokenizers=tokenizers,
+        recipe=recipe,
+        test_langs={"test": "de"},
+        load_run=lambda path: SimpleNamespace(model=copy.deepcopy(model), tokenizers=tokenizers),
     )
     assert task.model is model
+    assert isinstance(task.objective, Objective)
     callbacks = build.build_callbacks(config, recipe)
     assert len(callbacks) == 1 + len(config["callbacks"] or {})
     loggers = build.build_loggers(config, tmp_path, update=0)

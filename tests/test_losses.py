@@ -93,5 +93,5 @@ def test_total_of_a_batch_is_the_sum_of_its_sentences():
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
 def test_impossible_smoothing_is_refused_by_name(smoothing):
-    with pytest.raises(ConfigError, match=rf"task\.label_smoothing: {smoothing} is not in \[0, 1\)"):
+    with pytest.raises(ConfigError, match=rf"task\.objective\.label_smoothing: {smoothing} is not in \[0, 1\)"):
         LabelSmoothedCrossEntropy(smoothing, PAD)

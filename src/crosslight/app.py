@@ -17,8 +17,10 @@ from crosslight.build import Config
 from crosslight.data.encoded import EncodedPairs
 from crosslight.data.scripts import scripts_of
 from crosslight.errors import CrosslightError, ExpectationError
+from crosslight.inference import load_run
 from crosslight.metrics.translation import Score, check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
+from crosslight.objectives.distillation import with_absolute_teacher
 from crosslight.preparing import Prepared, prepare
 from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
@@ -45,6 +47,7 @@ def train(config: Config, folder: RunFolder) -> Record:
         return join(folder)
     # from now on part of the run: a resume on another number of processes makes the same updates
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
+    config |= {"task": with_absolute_teacher(config["task"])}
     with attempt(folder, config["name"]) as record:
         write_atomically(folder.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
         prepared = prepare(config, folder.tokenizer)
@@ -84,6 +87,7 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         tokenizers=tokenizers,
         recipe=recipe,
         test_langs={name: test.target_lang or config["data"]["target_lang"] for name, test in prepared.tests.items()},
+        load_run=load_run,
     )
     if recipe.deterministic:
         log.info("%s", price_of_determinism(recipe, sum(parts.values())))

@@ -3,7 +3,8 @@
 Runtime values (vocabulary sizes, pad id) flow once, from the tokenizers to the rest.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from crosslight.config.check import check_config
-from crosslight.config.rules import check_rules
+from crosslight.config.check import check_config, locate
+from crosslight.config.rules import check_rules, longest_sequence
 from crosslight.data.batching import Batching
 from crosslight.data.cleaning import Cleaning
 from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
-from crosslight.errors import ConfigError, CrosslightError
+from crosslight.errors import ConfigError, CrosslightError, RunError
+from crosslight.objectives.base import Objective
+from crosslight.runs.folder import RunFolder
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tasks.reduction import FastReduction, OrderedReduction
 from crosslight.tokenizers.base import TokenizerRecipe, Tokenizers
@@ -54,6 +57,8 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
         build_callbacks(config, build_trainer_recipe(config))
         build_cleaning(config)
         build_tokenizer_recipe(config)
+        if "objective" in config["task"]:
+            build_objective(config, pad_id=0, load_teacher=_teacher_to_come)
         try:
             make(config["optimizer"])([torch.nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError) as error:
@@ -99,7 +104,7 @@ def build_tokenizer_recipe(config: Config) -> TokenizerRecipe:
 
 def build_trainer_recipe(config: Config) -> TrainerRecipe:
     """Where and how long to train."""
-    return make(config["trainer"])
+    return make(config["trainer"], unused_parameters=bool(config["model"].get("layer_drop")))
 
 
 def build_search(config: Config) -> Search:
@@ -117,6 +122,38 @@ def build_model(config: Config, tokenizers: Tokenizers) -> Any:
     )
 
 
+def build_objective(config: Config, **runtime: Any) -> Objective:
+    """How training scores a micro-batch; the constructor gets those of the runtime values that it names."""
+    node = config["task"]["objective"]
+    wanted = inspect.signature(locate("task.objective", node["_target_"])).parameters
+    return make(node, **{name: value for name, value in runtime.items() if name in wanted})
+
+
+def _teacher_to_come(path: str) -> torch.nn.Module:
+    """Stands for a teacher before there is data: sees only whether its run is there."""
+    folder = RunFolder.existing(path, "task.objective.teacher")
+    if not folder.best.is_file():
+        raise RunError(f"task.objective.teacher={path}: this run has no checkpoints/{folder.best.name} yet")
+    return torch.nn.Identity()
+
+
+def _load_teacher(path: str, config: Config, tokenizers: Tokenizers, load_run: Callable[[str], Any]) -> torch.nn.Module:
+    """The model of a run that reads and writes what the student does."""
+    run = load_run(path)
+    if run.tokenizers.content_hash != tokenizers.content_hash:
+        raise RunError(
+            f"task.objective.teacher={path}: has other tokenizers than this run, so its predictions mean other pieces; "
+            f"train both on the same data with the same tokenizer settings"
+        )
+    limit, longest = run.model.max_positions, longest_sequence(config)
+    if limit is not None and limit < longest:
+        raise RunError(
+            f"task.objective.teacher={path}: knows {limit} positions, but cleaning.max_len="
+            f"{config['cleaning']['max_len']} lets sequences have {longest}; take a smaller cleaning.max_len"
+        )
+    return run.model
+
+
 def build_task(
     config: Config,
     *,
@@ -125,10 +162,19 @@ def build_task(
     tokenizers: Tokenizers,
     recipe: TrainerRecipe,
     test_langs: dict[str, str],
+    load_run: Callable[[str], Any],
 ) -> Any:
-    """The LightningModule around a model."""
+    """The LightningModule around a model. `load_run` gives an objective the trained run in a folder."""
+    runtime = {}
+    if "objective" in config["task"]:
+        runtime["objective"] = build_objective(
+            config,
+            pad_id=tokenizers.target.pad_id,
+            load_teacher=lambda path: _load_teacher(path, config, tokenizers, load_run),
+        )
     return make(
-        config["task"],
+        {key: value for key, value in config["task"].items() if key not in runtime},
+        **runtime,
         model=model,
         search=search,
         tokenizer=tokenizers.target,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from crosslight.errors import ConfigError
-from crosslight.shapes import Float, Int, Tensor
+from crosslight.shapes import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class LabelSmoothedCrossEntropy(nn.Module):
     def __init__(self, smoothing: float, pad_id: int) -> None:
         super().__init__()
         if not 0 <= smoothing < 1:
-            raise ConfigError(f"task.label_smoothing: {smoothing} is not in [0, 1)")
+            raise ConfigError(f"task.objective.label_smoothing: {smoothing} is not in [0, 1)")
         self.smoothing, self.pad_id = smoothing, pad_id
 
     def forward(self, logits: Float[Tensor, "*shape vocab"], target: Int[Tensor, "*shape"]) -> TokenLoss:
@@ -36,6 +36,39 @@ class LabelSmoothedCrossEntropy(nn.Module):
         real = wanted != self.pad_id
         total, nll = _SmoothedSum.apply(flat, wanted, real, self.smoothing)  # type: ignore[no-untyped-call]
         return TokenLoss(total, nll, real.sum())
+
+
+def symmetric_divergence(
+    one: Float[Tensor, "*shape vocab"], other: Float[Tensor, "*shape vocab"], real: Bool[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
+    """`(KL(p ‖ q) + KL(q ‖ p)) / 2` of the two predictions at each position that `real` marks, in nats, summed."""
+    log_p, log_q = _log_probs(one, real), _log_probs(other, real)
+    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
+
+
+def cross_entropy_with(
+    teacher: Float[Tensor, "*shape vocab"],
+    student: Float[Tensor, "*shape vocab"],
+    real: Bool[Tensor, "*shape"],
+    *,
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """`-Σ q log p` at each position that `real` marks, in nats, summed.
+
+    `q` is the softmax of the teacher's logits divided by the temperature, `p` that of the student's as they are.
+    """
+    wanted = (_at_real(teacher, real) / temperature).softmax(dim=-1)
+    rows = (wanted * _log_probs(student, real)).sum(dim=-1)
+    return -torch.where(real, rows, 0.0).sum()
+
+
+def _log_probs(logits: Tensor, real: Tensor) -> Tensor:
+    return _at_real(logits, real).log_softmax(dim=-1)
+
+
+def _at_real(logits: Tensor, real: Tensor) -> Tensor:
+    """The logits in float32; zeros at padding, where they may be anything and get no gradient."""
+    return logits.float().masked_fill(~real[..., None], 0.0)
 
 
 class _SmoothedSum(torch.autograd.Function):

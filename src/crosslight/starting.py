@@ -59,7 +59,7 @@ def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
             raise ConfigError(
                 f"{key}: a resumed run keeps its {key}; only values such as optimizer.lr=… can be changed"
             )
-        if key.startswith("optimizer.") and key != "optimizer.lr":
+        if (key.startswith("optimizer.") and key != "optimizer.lr") or key == "task.no_decay":
             raise ConfigError(
                 f"{key}: comes back with the optimizer's state; of these only optimizer.lr can be changed"
             )

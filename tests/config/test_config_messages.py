@@ -93,7 +93,18 @@ def test_without_a_mistake_there_is_no_complaint() -> None:
         ("model.d_model=1.5", "model.d_model: 1.5 is not a whole number"),
         ("model.dropout=true", "model.dropout: True is not a number"),
         ("model.dropout=null", "model.dropout: None is not a number"),
-        ("model.positions=rotary", "model.positions: 'rotary' is not a"),
+        (
+            "model.positions=rotary",
+            "model.positions: 'rotary' is not a PositionsKind; a choice is written model/positions=rotary",
+        ),
+        (
+            "task.objective=r_drop",
+            "task.objective: 'r_drop' is not an Objective; a choice is written task/objective=r_drop",
+        ),
+        (
+            "task.no_decay=[norm]",
+            "task.no_decay: ['norm'] is not a list, each one of 'norms', 'biases', 'embeddings'",
+        ),
         ("optimizer.lr=abc", "optimizer.lr: 'abc' is not a number"),
         ("optimizer.betas=3", "optimizer.betas: 3 is not "),
         ("trainer.devices=two", "trainer.devices: 'two' is not a whole number or one of 'auto'"),
@@ -123,6 +134,8 @@ def test_without_a_mistake_there_is_no_complaint() -> None:
         ("trainer.devices=-1", "trainer.devices: -1 is less than 1"),
         ("trainer.virtual_ranks=0", "trainer.virtual_ranks: 0 is less than 1"),
         ("trainer.max_time=3h", "trainer.max_time: '3h' is not \"DD:HH:MM:SS\", such as"),
+        ("task/objective=r_drop task.objective.alpha=-1.0", "task.objective.alpha: -1.0 is negative; give 0 or more"),
+        ("task/objective=distillation", "task.objective.teacher: a value is needed; give task.objective.teacher=…"),
         ("decode.beam_size=0", "decode.n_best: need 1 <= n_best=1 <= decode.beam_size=0"),
         ("scheduler.warmup_steps=-1", "scheduler.warmup_steps: -1 is negative"),
         # rules that span groups

@@ -32,6 +32,8 @@ def build():
             "dropout": 0.0,
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,
+            "embedding_dropout": 0.0,
+            "layer_drop": 0.0,
             "tie": "none",
             "encoder_window": None,
             "residual": PostNorm,

@@ -44,7 +44,13 @@ def update(
     nn.init.ones_(model.weight)
     optimizer = partial(torch.optim.SGD, lr=0.1)
     task = Weighted(
-        model, optimizer=optimizer, schedule=Constant(warmup_steps=0), reduction=reduction, clip=clip, seed=1
+        model,
+        optimizer=optimizer,
+        schedule=Constant(warmup_steps=0),
+        reduction=reduction,
+        clip=clip,
+        seed=1,
+        no_decay=[],
     )
     sgd: Any = task.configure_optimizers()
     sgd.optimizer = sgd
@@ -84,6 +90,21 @@ def test_clipping_sees_the_norm_of_the_whole_update(layout: str) -> None:
     weight, report = update(*LAYOUTS[layout], clip=0.5)
     assert float(report.gradient_norm) == pytest.approx(2.30, abs=1e-5)
     assert weight == pytest.approx(1 - 0.1 * 0.5, abs=1e-5)
+
+
+@pytest.mark.parametrize("reduction", [OrderedReduction(1), FastReduction()])
+def test_a_parameter_that_no_micro_batch_used_gets_zeros(reduction: Reduction) -> None:
+    """Else an optimizer would leave it alone in some layouts and go on along its momentum in others."""
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+
+    def micro_step(batch: Batch) -> torch.Tensor:
+        used.sum().backward()
+        return torch.ones(3, dtype=torch.float64)
+
+    reduction([used, unused], [SHORT], micro_step, None)
+    assert unused.grad is not None
+    assert torch.equal(unused.grad, torch.zeros(3))
+    assert torch.equal(used.grad, torch.ones(2))  # type: ignore[arg-type]
 
 
 def test_a_window_without_a_sentence_changes_nothing() -> None:

@@ -23,6 +23,8 @@ RUNTIME: dict[str, set[str]] = {
     "model.residual": {"d_model", "dropout"},
     "optimizer": {"params"},
     "logger.*": {"save_dir", "name", "version", "purge_step"},
+    "trainer": {"unused_parameters"},
+    "task.objective": {"pad_id", "load_teacher"},
     "task": {"model", "search", "tokenizer", "target_lang", "test_langs"}
     | {"optimizer", "schedule", "reduction", "clip", "seed"},
 }
@@ -106,7 +108,9 @@ def _check_node(path: str, node: Mapping[str, Any], target: Callable[..., Any]) 
             raise ConfigError(f"{where}: a value is needed; give {where}=… on the command line")
         annotation = parameters[key].annotation
         if not fits(value, annotation):
-            raise ConfigError(f"{where}: {value!r} is not {_described(annotation)}")
+            chosen = isinstance(value, str) and getattr(annotation, "_is_protocol", False)
+            hint = f"; a choice is written {where.replace('.', '/')}={value}" if chosen else ""
+            raise ConfigError(f"{where}: {value!r} is not {_described(annotation)}{hint}")
     if node.get("_partial_") and path not in RUNTIME:
         return
     for key in settable:
@@ -155,4 +159,7 @@ def _described(annotation: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
     if typing.get_origin(annotation) is tuple:
         return "a list of " + ", ".join(_described(a) for a in arguments)
-    return names.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
+    if typing.get_origin(annotation) is list:
+        return f"a list, each {_described(arguments[0])}"
+    name = str(getattr(annotation, "__name__", annotation))
+    return names.get(annotation) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

@@ -20,7 +20,7 @@ def check_rules(config: Mapping[str, Any]) -> None:
             "use tokenizer.joint=true or model.tie=target_output"
         )
     limit = model.get("positions", {}).get("max_positions")
-    longest = config["cleaning"]["max_len"] + 1 + bool(data.get("tags"))
+    longest = longest_sequence(config)
     if limit is not None and limit < longest:
         raise ConfigError(
             f"model.positions.max_positions: {limit} does not cover cleaning.max_len={config['cleaning']['max_len']} "
@@ -29,6 +29,11 @@ def check_rules(config: Mapping[str, Any]) -> None:
     if "num_symbols" in data and "num_symbols" in tokenizer and tokenizer["num_symbols"] < data["num_symbols"]:
         raise ConfigError(
             f"tokenizer.num_symbols: {tokenizer['num_symbols']} is fewer than data.num_symbols={data['num_symbols']}"
+        )
+    if model.get("layer_drop") and config["trainer"]["strategy"] == "fsdp":
+        raise ConfigError(
+            "model.layer_drop: processes skip different layers, but trainer=fsdp needs all of them in each layer; "
+            "give model.layer_drop=0, or trainer=ddp"
         )
     for metric in config.get("expect") or {}:
         if metric not in ("bleu", "chrf", "exact_match"):
@@ -48,6 +53,11 @@ def check_rules(config: Mapping[str, Any]) -> None:
         raise ConfigError(f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; give both")
     if str(config["trainer"]["precision"]).startswith("16") and config["optimizer"].get("fused") is False:
         raise ConfigError("optimizer.fused: trainer.precision=16 needs optimizer.fused=true")
+
+
+def longest_sequence(config: Mapping[str, Any]) -> int:
+    """How many tokens a training sentence can have, with EOS and the tag of a language."""
+    return config["cleaning"]["max_len"] + 1 + bool(config["data"].get("tags"))
 
 
 def _check_root(config: Mapping[str, Any]) -> None:

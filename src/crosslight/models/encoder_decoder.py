@@ -29,7 +29,9 @@ class EncoderDecoder(nn.Module):
 
     `tie` shares embedding tables: `none`; `target_output` (target embedding and output layer); `all` (the source
     embedding too, which needs one vocabulary for both sides). `encoder_window=w` lets source position i attend to j
-    only if `|i - j| <= w`. Padding is never attended to.
+    only if `|i - j| <= w`. Padding is never attended to. `dropout` acts on what sublayers add to the residual stream,
+    `embedding_dropout` on the sums of embeddings and positions, `attention_dropout` on attention weights,
+    `activation_dropout` inside the feed-forward networks; `layer_drop` skips whole layers.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class EncoderDecoder(nn.Module):
         dropout: float,
         attention_dropout: float,
         activation_dropout: float,
+        embedding_dropout: float,
+        layer_drop: float,
         tie: Literal["none", "target_output", "all"],
         encoder_window: int | None,
         positions: PositionsKind,
@@ -53,6 +57,14 @@ class EncoderDecoder(nn.Module):
         pad_id: int,
     ) -> None:
         super().__init__()
+        dropouts = {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+        }
+        for key, probability in {**dropouts, "embedding_dropout": embedding_dropout, "layer_drop": layer_drop}.items():
+            if not 0 <= probability < 1:
+                raise ConfigError(f"model.{key}: {probability} is not in [0, 1)")
         if tie == "all" and source_vocab_size != target_vocab_size:
             raise ConfigError(
                 f"model.tie: 'all' needs one vocabulary for both sides, but the source has {source_vocab_size} pieces "
@@ -67,23 +79,22 @@ class EncoderDecoder(nn.Module):
         def stack_positions() -> Positions:
             return positions(d_model=d_model, head_dim=head_size(d_model, num_heads))
 
-        layer = {
-            "activation": activation,
-            "residual": residual,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-        }
+        layer = {"activation": activation, "residual": residual, **dropouts}
         source_positions, target_positions = stack_positions(), stack_positions()
         self.max_positions = source_positions.limit
-        self.source_embedding = Embedding(source_vocab_size, d_model, positions=source_positions, dropout=dropout)
-        self.target_embedding = Embedding(target_vocab_size, d_model, positions=target_positions, dropout=dropout)
+        self.source_embedding = Embedding(
+            source_vocab_size, d_model, positions=source_positions, dropout=embedding_dropout
+        )
+        self.target_embedding = Embedding(
+            target_vocab_size, d_model, positions=target_positions, dropout=embedding_dropout
+        )
         self.encoder = Encoder(
             [
                 EncoderLayer(d_model, num_heads, d_ff, positions=source_positions.in_attention(), **layer)  # type: ignore[arg-type]
                 for _ in range(num_encoder_layers)
             ],
             residual(d_model, dropout).after_stack(),
+            layer_drop=layer_drop,
         )
         self.decoder = Decoder(
             [
@@ -91,6 +102,7 @@ class EncoderDecoder(nn.Module):
                 for _ in range(num_decoder_layers)
             ],
             residual(d_model, dropout).after_stack(),
+            layer_drop=layer_drop,
         )
         self.output = nn.Linear(d_model, target_vocab_size, bias=False)
         initialize(self)

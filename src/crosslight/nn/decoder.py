@@ -5,6 +5,7 @@ from torch import nn
 from crosslight.nn.attention import MultiHeadAttention
 from crosslight.nn.decoder_state import LayerState
 from crosslight.nn.feed_forward import feed_forward
+from crosslight.nn.layer_drop import layers_to_run
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
 from crosslight.shapes import Bool, Float, Tensor
@@ -56,12 +57,12 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers."""
+    """A stack of decoder layers. A layer that is skipped in training leaves its state as it was."""
 
-    def __init__(self, layers: list[DecoderLayer], last: nn.Module) -> None:
+    def __init__(self, layers: list[DecoderLayer], last: nn.Module, *, layer_drop: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.last = last
+        self.last, self.layer_drop = last, layer_drop
 
     def start(self, memory: Float[Tensor, "batch source d_model"]) -> tuple[LayerState, ...]:
         """Every layer's state before the first target token, all from the same final encoder output."""
@@ -75,8 +76,10 @@ class Decoder(nn.Module):
         source_mask: Bool[Tensor, "..."],
         offset: int,
     ) -> tuple[Float[Tensor, "row query d_model"], tuple[LayerState, ...]]:
+        run = layers_to_run(len(self.layers), self.layer_drop if self.training else 0.0)
         new_states = []
-        for layer, state in zip(self.layers, states, strict=True):
-            x, state = layer(x, state, target_mask, source_mask, offset)
+        for layer, state, runs in zip(self.layers, states, run, strict=True):
+            if runs:
+                x, state = layer(x, state, target_mask, source_mask, offset)
             new_states.append(state)
         return self.last(x), tuple(new_states)

@@ -4,6 +4,7 @@ from torch import nn
 
 from crosslight.nn.attention import MultiHeadAttention
 from crosslight.nn.feed_forward import feed_forward
+from crosslight.nn.layer_drop import layers_to_run
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
 from crosslight.shapes import Bool, Float, Tensor
@@ -43,14 +44,16 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """A stack of encoder layers; what it returns is the memory that every decoder layer attends to."""
 
-    def __init__(self, layers: list[EncoderLayer], last: nn.Module) -> None:
+    def __init__(self, layers: list[EncoderLayer], last: nn.Module, *, layer_drop: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.last = last
+        self.last, self.layer_drop = last, layer_drop
 
     def forward(
         self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "..."]
     ) -> Float[Tensor, "batch source d_model"]:
-        for layer in self.layers:
-            x = layer(x, mask)
+        run = layers_to_run(len(self.layers), self.layer_drop if self.training else 0.0)
+        for layer, runs in zip(self.layers, run, strict=True):
+            if runs:
+                x = layer(x, mask)
         return self.last(x)

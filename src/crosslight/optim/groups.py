@@ -1,17 +1,30 @@
-"""Parameter groups: weight decay acts on matrices, not on biases, norms and embeddings."""
+"""Parameter groups: what weight decay acts on. Matrices always decay."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from torch import nn
 
+Kind = Literal["norms", "biases", "embeddings"]
 
-def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+
+def parameter_groups(model: nn.Module, no_decay: Sequence[Kind]) -> list[dict[str, Any]]:
     """Two groups for an optimizer: what decays and what has `weight_decay=0`; every parameter is in exactly one.
 
-    A table shared with an embedding counts as an embedding.
+    A parameter is of the first kind that fits: `embeddings` (a table shared with an output layer too), `biases` (named
+    so, those of norms included), `norms` (the gains: all else without two axes), matrix.
     """
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    decaying = [p for p in parameters if p.ndim > 1 and id(p) not in embeddings]
-    chosen = {id(p) for p in decaying}
-    return [{"params": decaying}, {"params": [p for p in parameters if id(p) not in chosen], "weight_decay": 0.0}]
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+
+    def decays(name: str, parameter: nn.Parameter) -> bool:
+        if id(parameter) in tables:
+            return "embeddings" not in no_decay
+        if name.rpartition(".")[2] == "bias":
+            return "biases" not in no_decay
+        return parameter.ndim > 1 or "norms" not in no_decay
+
+    parameters = [(p, decays(name, p)) for name, p in model.named_parameters() if p.requires_grad]
+    return [
+        {"params": [p for p, decaying in parameters if decaying]},
+        {"params": [p for p, decaying in parameters if not decaying], "weight_decay": 0.0},
+    ]

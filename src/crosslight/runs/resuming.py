@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 FREE = ("cache", "expect", "resume", "unsafe_classes", "trainer.devices", "trainer.num_nodes", "logger")
 """Settings that change no number of a run."""
 
-KEPT = ("model", "tokenizer", "task._target_", "optimizer._target_", "scheduler._target_", "callbacks.best")
+KEPT = (
+    *("model", "tokenizer", "task._target_", "task.objective._target_", "task.no_decay", "optimizer._target_"),
+    *("scheduler._target_", "callbacks.best"),
+)
 """Settings that a run keeps; those of the batches are compared with the position in training (TranslationData)."""
 
 

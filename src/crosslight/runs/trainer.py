@@ -28,6 +28,7 @@ class TrainerRecipe:
     `on_oom=skip` leaves out an update that does not fit into memory, on all processes together; with the fast
     reduction it costs the overlap of communication and backward pass, and `stop` does not. `on_divergence=rollback`
     goes back to the last checkpoint where `stop` ends.
+    `unused_parameters` says that a micro-batch may leave some without a gradient; DDP's reducer then looks for them.
     """
 
     accelerator: Literal["auto", "cpu", "gpu"]
@@ -48,6 +49,7 @@ class TrainerRecipe:
     val_check_interval: int
     log_every_n_steps: int
     gradient_clip_val: float | None
+    unused_parameters: bool = False
 
     def __post_init__(self) -> None:
         self.precision = PRECISIONS.get(str(self.precision), str(self.precision))
@@ -172,8 +174,12 @@ class TrainerRecipe:
 
         from crosslight.runs.strategies import PlainStrategy
 
-        return (
-            DDPStrategy(gradient_as_bucket_view=True, forward_sync_buffers=False) if self.overlap else PlainStrategy()
+        if not self.overlap:
+            return PlainStrategy()
+        return DDPStrategy(
+            gradient_as_bucket_view=True,
+            forward_sync_buffers=False,
+            find_unused_parameters=self.unused_parameters,
         )
 
 

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from crosslight.batches import Batch
 from crosslight.errors import RunError
 from crosslight.losses import TokenLoss
-from crosslight.optim.groups import parameter_groups
+from crosslight.optim.groups import Kind, parameter_groups
 from crosslight.optim.schedules import Schedule
 from crosslight.shapes import Tensor
 from crosslight.tasks.agreement import Agreement
@@ -65,12 +65,13 @@ class Task(LightningModule):
         reduction: Reduction,
         clip: float | None,
         seed: int,
+        no_decay: Sequence[Kind],
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
         self.make_optimizer, self.schedule, self.reduction = optimizer, schedule, reduction
-        self.clip, self.seed = clip, seed
+        self.clip, self.seed, self.no_decay = clip, seed, no_decay
         self.agreement = Agreement()
         self.skips_out_of_memory, self.abandoned = True, False
         self.last_update: Update | None = None
@@ -120,7 +121,7 @@ class Task(LightningModule):
             spread_weights(self.model)
 
     def configure_optimizers(self) -> Optimizer:
-        optimizer = self.make_optimizer(parameter_groups(self.model))
+        optimizer = self.make_optimizer(parameter_groups(self.model, self.no_decay))
         self.peak_learning_rate: float = optimizer.defaults["lr"]
         return optimizer
 

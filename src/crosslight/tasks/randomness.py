@@ -1,4 +1,4 @@
-"""Randomness keyed by position: dropout of a micro-batch depends on (seed, epoch, micro-batch) and nothing else.
+"""Randomness keyed by position: what a micro-batch draws depends on (seed, epoch, micro-batch) and nothing else.
 
 So there is no generator state to save, and the same micro-batch gets the same masks in any process.
 """
@@ -15,9 +15,8 @@ def position_seed(*position: int) -> int:
 
 
 def seed_position(seed: int, epoch: int, index: int, device: torch.device) -> None:
-    """Seed the generator that dropout on `device` draws from."""
+    """Seed the generators that a forward pass draws from: dropout that of `device`, skipped layers the CPU's."""
     value = position_seed(seed, epoch, index)
+    torch.default_generator.manual_seed(value)  # torch.manual_seed costs a hundred times as much
     if device.type == "cuda":
         torch.cuda.manual_seed(value)
-    else:
-        torch.default_generator.manual_seed(value)  # torch.manual_seed costs a hundred times as much

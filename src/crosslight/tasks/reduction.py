@@ -100,12 +100,12 @@ class FastReduction:
 
     def reduce(self, parameters: Sequence[nn.Parameter], local: Tensor) -> Tensor:
         if (world := world_size()) == 1:
+            _fill_gradients(parameters)
             return local
         dist.all_reduce(local)
         if self.overlap:
-            for parameter in parameters:  # DDP and FSDP take the mean
-                if parameter.grad is not None:
-                    parameter.grad.mul_(world)
+            _fill_gradients(parameters)
+            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], world)  # DDP and FSDP take the mean
         else:
             gradient = _flat_gradient(parameters)
             dist.all_reduce(gradient)
@@ -137,11 +137,12 @@ def _set_gradient(parameters: Sequence[nn.Parameter], gradient: Tensor) -> None:
 
 def _ordered_sum(local: list[Tensor]) -> Tensor:
     """The sum of all processes' tensors, one after another in the order of the virtual ranks."""
-    rows = torch.stack(local)
+    rows = local
     if (world := world_size()) > 1:
-        parts = [torch.empty_like(rows) for _ in range(world)]
-        dist.all_gather(parts, rows)
-        rows = torch.cat(parts)
+        mine = torch.stack(local)
+        parts = [torch.empty_like(mine) for _ in range(world)]
+        dist.all_gather(parts, mine)
+        rows = [row for part in parts for row in part]
     total, *rest = rows
     for row in rest:
         total = total + row

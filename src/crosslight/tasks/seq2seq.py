@@ -1,4 +1,4 @@
-"""Sequence-to-sequence translation: cross-entropy in training, search and sacreBLEU in validation and test."""
+"""Sequence-to-sequence translation: an objective in training, search and sacreBLEU in validation and test."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,8 @@ from torch.optim import Optimizer
 from crosslight.batches import Batch
 from crosslight.decoding.protocols import Search
 from crosslight.losses import LabelSmoothedCrossEntropy, TokenLoss
+from crosslight.objectives.base import Objective
+from crosslight.optim.groups import Kind
 from crosslight.optim.schedules import Schedule
 from crosslight.tasks.base import Task, gather_objects
 from crosslight.tasks.evaluation import Evaluation, EvaluationResult
@@ -25,7 +27,8 @@ class Seq2SeqTask(Task):
     def __init__(
         self,
         *,
-        label_smoothing: float,
+        objective: Objective,
+        no_decay: list[Kind],
         model: nn.Module,
         search: Search,
         tokenizer: Tokenizer,
@@ -37,12 +40,21 @@ class Seq2SeqTask(Task):
         clip: float | None,
         seed: int,
     ) -> None:
-        super().__init__(model, optimizer=optimizer, schedule=schedule, reduction=reduction, clip=clip, seed=seed)
-        self.loss = LabelSmoothedCrossEntropy(label_smoothing, tokenizer.pad_id)
+        super().__init__(
+            model,
+            optimizer=optimizer,
+            schedule=schedule,
+            reduction=reduction,
+            clip=clip,
+            seed=seed,
+            no_decay=no_decay,
+        )
+        self.objective = objective
+        plain = LabelSmoothedCrossEntropy(0.0, tokenizer.pad_id)
         self.test_names = list(test_langs)
 
         def evaluation(lang: str) -> Evaluation:
-            return Evaluation(model, self.loss, search, tokenizer, lang)  # type: ignore[arg-type]
+            return Evaluation(model, plain, search, tokenizer, lang)  # type: ignore[arg-type]
 
         self._validation = evaluation(target_lang)
         self._tests = [evaluation(lang) for lang in test_langs.values()]
@@ -50,7 +62,7 @@ class Seq2SeqTask(Task):
         self.test_results: dict[str, EvaluationResult] = {}
 
     def loss_of(self, batch: Batch) -> TokenLoss:
-        return self.loss(self.model(batch.source, batch.target_in), batch.target_out)
+        return self.objective(self.model, batch)
 
     def on_validation_epoch_start(self) -> None:
         self._validation.reset()

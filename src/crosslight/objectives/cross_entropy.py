@@ -1,0 +1,15 @@
+"""Maximum likelihood with label smoothing (Vaswani et al. 2017, section 5.4)."""
+
+from crosslight.batches import Batch
+from crosslight.losses import LabelSmoothedCrossEntropy, TokenLoss
+from crosslight.objectives.base import Predictor
+
+
+class CrossEntropy:
+    """The label-smoothed cross-entropy of the references."""
+
+    def __init__(self, *, label_smoothing: float, pad_id: int) -> None:
+        self.loss = LabelSmoothedCrossEntropy(label_smoothing, pad_id)
+
+    def __call__(self, model: Predictor, batch: Batch) -> TokenLoss:
+        return self.loss(model(batch.source, batch.target_in), batch.target_out)
