@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 ROLL_CALL_SECONDS = 300.0
 ECHO_SECONDS = 2.0
+LAST_SECONDS = 5 * POLL_SECONDS
+"""How long the others wait to end after rank 0, so that the launcher blames the right one."""
 OVER = "over"
 
 
@@ -53,7 +55,10 @@ class Meeting:
             self.watch()
             if self._has(OVER):
                 status, sentence = json.loads(self._get(OVER))
-                raise RunError(sentence) if self.place.rank == 0 else SystemExit(status)
+                if self.place.rank == 0:
+                    raise RunError(sentence)
+                time.sleep(LAST_SECONDS)
+                raise SystemExit(status)
             if time.monotonic() > end:
                 raise TimeoutError(key)
             time.sleep(POLL_SECONDS)
@@ -127,7 +132,7 @@ class Meeting:
         except dist.DistError:
             return  # nobody is left to be told
         if status and self.place.rank == 0:
-            time.sleep(3 * POLL_SECONDS)  # the store may live in this process; the others have yet to read it
+            time.sleep(2 * POLL_SECONDS)  # the store may live in this process; the others have yet to read it
 
 
 @contextmanager

@@ -127,8 +127,9 @@ class TrainerRecipe:
         """Raise a ConfigError if the processes that there are contradict the settings."""
         here = launch()
         if self.launcher not in ("any", here.by):
+            instead = f", but {here.by}" if here.by else ""
             raise ConfigError(
-                f"trainer.launcher: {self.launcher} has not started this process{f', but {here.by}' if here.by else ''}; "
+                f"trainer.launcher: {self.launcher} has not started this process{instead}; "
                 f"docs/scaling.md has the command, and trainer=ddp starts the processes of one machine by itself"
             )
         if here.by and self.devices not in ("auto", here.local_processes):
