@@ -16,6 +16,7 @@ from crosslight.config.command_line import explained, forced
 from crosslight.config.root import register
 from crosslight.errors import ConfigError, CrosslightError, ExpectationError
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.ranks import launch
 
 log = logging.getLogger("crosslight.train")
 failed_jobs: list[str] = []
@@ -47,11 +48,15 @@ def stop(error: Exception) -> None:
     sys.exit(1 if isinstance(error, ExpectationError) else 2)
 
 
-if __name__ == "__main__":
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors through to us: we print one sentence, not a hint at this variable
-    register()
+def run() -> None:
+    """What the command does, with an exit status."""
     sys.argv[1:] = forced(sys.argv[1:])
     try:
+        if launch().by and {"-m", "--multirun"} & set(sys.argv):
+            raise ConfigError(
+                f"--multirun: {launch().by} has started several processes, but each run of a sweep "
+                f"starts its own; use trainer=ddp without {launch().by}, or a job a run"
+            )
         for argument in sys.argv[1:]:
             if argument == "resume=":
                 raise ConfigError("resume=: names no folder; give a run folder, or auto")
@@ -71,3 +76,28 @@ if __name__ == "__main__":
     if failed_jobs:
         print(f"{len(failed_jobs)} jobs of the sweep failed:", *failed_jobs, sep="\n  ", file=sys.stderr)
         sys.exit(1)
+
+
+def run_with_others() -> None:
+    """The same, if torchrun or srun has started this command several times: rank 0 runs it, the others follow.
+
+    So one process makes the folder and reads the settings; what else the others are given is not looked at.
+    """
+    from crosslight.app import follow
+    from crosslight.runs.meeting import of_launch
+
+    if launch().rank:
+        follow()
+        return
+    with of_launch():
+        run()
+
+
+if __name__ == "__main__":
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors through to us: we print one sentence, not a hint at this variable
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints a stack for each connection that is closed
+    register()
+    try:
+        run_with_others() if launch().by else run()
+    except CrosslightError as error:
+        stop(error)

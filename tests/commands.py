@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from crosslight.runs.ranks import SRUN, TORCHRUN
+
 ROOT = Path(__file__).parents[1]
 SMALL = [
     "expect=null",
@@ -22,4 +24,4 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 def environment(**variables: str) -> dict[str, str]:
     """This process's environment without the rank variables of another run."""
-    return {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "WORLD_SIZE")} | variables
+    return {key: value for key, value in os.environ.items() if key not in (*TORCHRUN, *SRUN)} | variables

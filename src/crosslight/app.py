@@ -1,6 +1,6 @@
 """A run from its config to its record: prepare the data, train, test the best checkpoint, write everything down.
 
-`python -m crosslight.app FOLDER` is one of the further processes of a run that `train` has started.
+`python -m crosslight.app PARENT` is one of the further processes of a run that the process PARENT has started.
 """
 
 import logging
@@ -26,9 +26,12 @@ from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
 from crosslight.runs.exactness import circumstances, differences, doubts, price_of_determinism
 from crosslight.runs.folder import RunFolder, write_atomically
-from crosslight.runs.launch import other_ranks, pinned_threads, rank, started_from_outside
+from crosslight.runs.launch import end_with, other_ranks, pinned_threads
+from crosslight.runs.meeting import Meeting, of_launch
+from crosslight.runs.ranks import rank
 from crosslight.runs.record import Record, hyper_parameters
 from crosslight.runs.resuming import resume_point
+from crosslight.runs.signals import interruption
 from crosslight.runs.trainer import TrainerRecipe
 
 log = logging.getLogger(__name__)
@@ -42,16 +45,15 @@ def train(config: Config, folder: RunFolder) -> Record:
     _check_language(config["data"]["target_lang"])
     recipe = build.build_trainer_recipe(config)
     recipe.check_machine()
-    if started_from_outside() and rank() > 0:
-        folder.wait_until_started()
-        return join(folder)
     # from now on part of the run: a resume on another number of processes makes the same updates
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
     config |= {"task": with_absolute_teacher(config["task"])}
     with attempt(folder, config["name"]) as record:
         write_atomically(folder.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
         prepared = prepare(config, folder.tokenizer)
-        with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes):
+        with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes) as meeting:
+            if meeting:
+                meeting.agree(_facts(folder, prepared))
             _fit_and_test(config, folder, recipe, prepared, record)
     log.info("\n%s", score_table(record.content["scores"]))
     _judge(config, record)
@@ -177,6 +179,7 @@ def _record_training(
     record.update(
         updates=trainer.global_step,
         processes=trainer.world_size,
+        nodes=trainer.num_nodes,
         virtual_ranks=trainer.datamodule.virtual_ranks,
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
@@ -261,7 +264,8 @@ def _judge(config: Config, record: Record) -> None:
 
 def _quiet() -> None:
     """Lightning's and torch's messages that a user can do nothing about."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for text in (
         ".*does not have many workers.*",
         ".*recommended to use .*sync_dist=True.*",
@@ -273,19 +277,44 @@ def _quiet() -> None:
         warnings.filterwarnings("ignore", text)
 
 
-def join(folder: RunFolder) -> Record:
-    """Take part in a run as a rank above 0: everything but writing."""
-    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+def _facts(folder: RunFolder, prepared: Prepared) -> dict[str, str]:
+    """What all processes of a run must have alike, whichever disk they have it from."""
+    sets = {"validation set": prepared.validation} | {f"test set {name}": data for name, data in prepared.tests.items()}
+    return {
+        "the config (sha256)": file_hash(folder.config),
+        "the newest checkpoint": ", ".join(path.name for path in folder.updates_saved()[-1:]) or "none",
+        "the tokenizer (sha256)": prepared.tokenizers.content_hash,
+        "the training data (sha256)": prepared.train.content_hash,
+        **{f"the {name} (sha256)": data.content_hash for name, data in sets.items()},
+        "the version of torch": torch.__version__,
+    }
+
+
+def follow() -> None:
+    """Take part in the run of rank 0, as all processes above it do; in which folder, rank 0 tells."""
     logging.basicConfig(level=logging.WARNING, format=f"[rank {rank()}] %(message)s")
+    try:
+        with interruption.handled(), of_launch() as meeting, meeting.explaining():
+            join(RunFolder(meeting.ask("folder")), meeting)
+    except CrosslightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def join(folder: RunFolder, meeting: Meeting) -> None:
+    """Do everything that rank 0 does in this folder, but writing."""
+    folder.wait_until_seen()
+    config = folder.read_config()
     recipe = build.build_trainer_recipe(config)
-    record = Record(folder.record, writes=False)
+    recipe.check_machine()
     with pinned_threads(recipe.threads_per_process):
-        _fit_and_test(config, folder, recipe, prepare(config, folder.tokenizer), record)
-    return record
+        prepared = prepare(config, folder.tokenizer)
+        meeting.agree(_facts(folder, prepared))
+        _fit_and_test(config, folder, recipe, prepared, Record(folder.record, writes=False))
 
 
 if __name__ == "__main__":
-    try:
-        join(RunFolder(sys.argv[1]))
-    except CrosslightError as error:
-        sys.exit(f"error: {error}")
+    end_with(int(sys.argv[1]))
+    follow()

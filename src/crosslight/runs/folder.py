@@ -41,14 +41,14 @@ class RunFolder:
             )
         return folder
 
-    def wait_until_started(self, seconds: float = 300.0) -> None:
-        """For a rank above 0 that torchrun or srun has started: wait until rank 0 has written config and tokenizer."""
+    def wait_until_seen(self, seconds: float = 120.0) -> None:
+        """On another machine than rank 0's: wait until the disk shows what rank 0 has written, config and tokenizer."""
         end = time.monotonic() + seconds
         while not (self.config.is_file() and (self.tokenizer / "tokenizer.json").is_file()):
             if time.monotonic() > end:
                 raise RunError(
-                    f"{self.path}: rank 0 has not started a run here; all processes need one folder, "
-                    f"such as hydra.run.dir=outputs/NAME, on a disk that all of them see"
+                    f"{self.path}: rank 0 has written config.yaml and tokenizer/ there, but they cannot be seen "
+                    f"from here; a run folder must lie on a disk that all machines share"
                 )
             time.sleep(0.2)
 

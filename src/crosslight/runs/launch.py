@@ -1,35 +1,35 @@
-"""Start the other processes of a run on this machine, each with its rank in the environment.
+"""Start the other processes of a run on this machine, and end them with it.
 
-Lightning's own launcher would run the user's command again: under a Hydra sweep the whole sweep. Ours runs the one
-run folder, whose config is already resolved.
+Lightning's own launcher would run the user's command again: under a Hydra sweep the whole sweep. Ours starts
+`python -m crosslight.app`, which asks rank 0 for the run folder, whose config is already resolved.
+
+All processes stay in one process group, so a terminal's Ctrl-C reaches each of them. Nothing passes signals on: what a
+signal to one process means is agreed on between updates.
 """
 
+import ctypes
 import os
-import socket
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
+from crosslight.errors import RunError
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.meeting import Meeting, of_launch, on_this_machine
+from crosslight.runs.ranks import TORCHRUN, started_from_outside
+from crosslight.runs.record import Record, now
 
-RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-
-
-def started_from_outside() -> bool:
-    """Whether torchrun, SLURM or `other_ranks` has started this process as one of several."""
-    return "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
-
-
-def rank() -> int:
-    """The number of this process in its run; 0 writes the files."""
-    if "RANK" in os.environ:  # torchrun
-        return int(os.environ["RANK"])
-    if int(os.environ.get("SLURM_NTASKS", "1")) > 1:  # a job of one task has SLURM_PROCID=0 too, for all that it starts
-        return int(os.environ["SLURM_PROCID"])
-    return int(os.environ.get("LOCAL_RANK", "0"))
+POLL_SECONDS = 0.2
+INTERRUPTED = (130, 138, 143)
+"""Statuses of a process that was asked to end; rank 0 was asked, too, and may have a checkpoint to write."""
+GRACE_SECONDS = 15.0
+"""How long rank 0 may take to notice by itself that another one has failed, and the others to end when told to."""
 
 
 @contextmanager
@@ -50,41 +50,126 @@ def pinned_threads(threads: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def other_ranks(folder: RunFolder, processes: int) -> Iterator[None]:
-    """Ranks 1 … `processes` - 1 run while the context is entered; this process is rank 0.
+def other_ranks(folder: RunFolder, processes: int) -> Iterator[Meeting | None]:
+    """The other processes of the run work in `folder` while the context is entered; this process is rank 0.
 
-    On an error here the others are ended; if another one fails, so do we.
+    Those of torchrun or srun have waited for it; otherwise ranks 1 … `processes` - 1 are started here. On an error here
+    these are ended; if one of them fails, a RunError says which and why. None: there are no others.
     """
-    if processes == 1 or started_from_outside():
-        yield
+    if started_from_outside():
+        meeting = of_launch()
+        meeting.tell("folder", str(folder.path.absolute()))
+        with meeting.explaining():
+            yield meeting
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-m", "crosslight.app", str(folder.path.absolute())]
-    others = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **shared, "LOCAL_RANK": str(rank)},
-            stdout=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-        )
-        for rank in range(1, processes)
-    ]
-    before = {name: os.environ.get(name) for name in RANK_VARIABLES}
-    os.environ.update(shared, LOCAL_RANK="0")
-    finished = False
+    if processes == 1:
+        yield None
+        return
+    children = _Children(folder)
+    meeting, port = on_this_machine(processes, children.check)
+    meeting.tell("folder", str(folder.path.absolute()))
+    shared = {"WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    before = {name: os.environ.get(name) for name in TORCHRUN}
     try:
-        yield
-        finished = True
+        for rank in range(1, processes):
+            children.start(rank, shared)
+        os.environ.update({name: str(value) for name, value in {**shared, "RANK": 0, "LOCAL_RANK": 0}.items()})
+        with children.guarded(), meeting.explaining():
+            yield meeting
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-        failure = 0
-        for process in others:
-            if failure or not finished:
-                process.terminate()
-            failure = process.wait() or failure
-        if failure and finished:
-            raise subprocess.CalledProcessError(failure, command)
+
+
+class _Children:
+    """The processes that rank 0 has started. What they print is in `rank<N>.log` of the run folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._printed_before: dict[int, int] = {}
+        self._left = threading.Event()
+
+    def start(self, rank: int, shared: dict[str, object]) -> None:
+        told = {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        with self._log(rank).open("ab") as log:
+            self._printed_before[rank] = log.tell()
+            self._processes[rank] = subprocess.Popen(
+                [sys.executable, "-m", "crosslight.app", str(os.getpid())],
+                env={**os.environ, **told},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def check(self) -> None:
+        """Raise a RunError if one has failed."""
+        for rank, process in self._processes.items():
+            if process.poll() and process.returncode not in INTERRUPTED:
+                raise RunError(self._failure(rank, process.returncode))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """All are ended when the context is left; rank 0 is, when one of them has failed and it does not notice."""
+        guard = threading.Thread(target=self._guard, daemon=True)
+        guard.start()
+        try:
+            yield
+            for process in self._processes.values():
+                process.wait(GRACE_SECONDS)
+            self.check()
+        except subprocess.TimeoutExpired:
+            raise RunError(f"a process of the run has not ended {GRACE_SECONDS:.0f} s after rank 0") from None
+        finally:
+            self._left.set()
+            self._end()
+
+    def _end(self) -> None:
+        running = [process for process in self._processes.values() if process.poll() is None]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:  # it waits for us in a collective
+                process.kill()
+                process.wait()
+        for rank in self._processes:
+            if not self._log(rank).stat().st_size:
+                self._log(rank).unlink()
+
+    def _guard(self) -> None:
+        """NCCL may wait many minutes for a process that is gone, and no exception reaches a thread that waits there."""
+        while not self._left.wait(POLL_SECONDS):
+            try:
+                self.check()
+            except RunError as error:
+                if self._left.wait(GRACE_SECONDS):
+                    return
+                Record(self.folder.record).update(status="failed", finished=now(), error=f"RunError: {error}")
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                for process in self._processes.values():
+                    process.kill()
+                os._exit(2)
+
+    def _failure(self, rank: int, status: int) -> str:
+        with self._log(rank).open("rb") as log:
+            log.seek(self._printed_before[rank])
+            lines = log.read().decode("utf-8", "replace").rstrip().splitlines()
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        if lines and lines[-1].startswith("error: "):
+            return f"rank {rank}: {lines[-1].removeprefix('error: ')}"
+        last = "".join(f"\n  {line}" for line in lines[-5:]) if lines else " nothing"
+        return f"rank {rank} {how}; the last that {self._log(rank)} has of it:{last}"
+
+    def _log(self, rank: int) -> Path:
+        return self.folder.path / f"rank{rank}.log"
+
+
+def end_with(parent: int) -> None:
+    """Have Linux kill this process as soon as the one that started it is gone, however that ended."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("error: the process that started this one is gone")

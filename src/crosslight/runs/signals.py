@@ -5,12 +5,13 @@ with status 128 + the signal's number (143, 130, 138). Lightning would exit with
 """
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from crosslight.runs.ranks import rank
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -61,7 +62,7 @@ class Interruption:
             self.waiting = False
             raise Interrupted(number)
         self.received = number
-        if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        if rank() == 0:
             log.warning(
                 "%s: saving after this update, then the run ends; once more ends it now", signal.Signals(number).name
             )

@@ -1,13 +1,16 @@
 """Lightning strategies and its checkpoint plugin, as our updates need them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from lightning.pytorch.plugins.environments import ClusterEnvironment
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 
 from crosslight.runs.checkpoints import load_checkpoint, save_checkpoint
+from crosslight.runs.ranks import launch
 
 
 class PlainStrategy(DDPStrategy):
@@ -40,3 +43,42 @@ class AtomicCheckpoints(CheckpointIO):
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
+
+
+class Launched(ClusterEnvironment):
+    """Tells Lightning what `launch` reads, so that it guesses nothing (a job of SLURM with one task, say).
+
+    Processes are always there already, and the numbers are theirs: what Lightning would set is not taken.
+    """
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return os.environ["MASTER_ADDR"]
+
+    @property
+    def main_port(self) -> int:
+        return int(os.environ["MASTER_PORT"])
+
+    @staticmethod
+    def detect() -> bool:
+        return False
+
+    def world_size(self) -> int:
+        return launch().processes
+
+    def set_world_size(self, size: int) -> None: ...
+
+    def global_rank(self) -> int:
+        return launch().rank
+
+    def set_global_rank(self, rank: int) -> None: ...
+
+    def local_rank(self) -> int:
+        return launch().local_rank
+
+    def node_rank(self) -> int:
+        return launch().node

@@ -12,15 +12,16 @@ import torch
 
 from crosslight.errors import ConfigError
 from crosslight.runs.folder import RunFolder
-from crosslight.runs.launch import started_from_outside
+from crosslight.runs.ranks import launch
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 @dataclass(kw_only=True)
 class TrainerRecipe:
-    """`devices` processes (or GPUs) on each of `num_nodes` machines.
+    """`devices` processes (or GPUs) on each of `num_nodes` machines; auto takes what torchrun or srun has started.
 
+    Where nobody has, auto is one process a GPU, on this machine. `launcher` says who must have started the run.
     `virtual_ranks` (null: the number of processes) times `accumulate` micro-batches make an update, on however many
     processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
     fast on GPUs unless `deterministic`. `threads` is how many a process computes with; null shares a CPU's cores among
@@ -33,7 +34,8 @@ class TrainerRecipe:
 
     accelerator: Literal["auto", "cpu", "gpu"]
     devices: int | Literal["auto"]
-    num_nodes: int
+    num_nodes: int | Literal["auto"]
+    launcher: Literal["any", "torchrun", "srun"]
     strategy: Literal["auto", "ddp", "fsdp"]
     reduction: Literal["auto", "ordered", "fast"]
     precision: str | int
@@ -59,10 +61,10 @@ class TrainerRecipe:
             raise ConfigError("trainer.precision: 16 needs a GPU; bf16 works on this processor")
         if self.max_epochs is not None and self.max_epochs < 1:
             raise ConfigError(f"trainer.max_epochs: {self.max_epochs} is less than 1")
-        for name in ("num_nodes", "accumulate", "max_steps", "val_check_interval", "log_every_n_steps"):
+        for name in ("accumulate", "max_steps", "val_check_interval", "log_every_n_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"trainer.{name}: {getattr(self, name)} is less than 1")
-        for name in ("devices", "virtual_ranks", "threads"):
+        for name in ("devices", "num_nodes", "virtual_ranks", "threads"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ConfigError(f"trainer.{name}: {value} is less than 1")
@@ -82,12 +84,19 @@ class TrainerRecipe:
     def processes(self) -> int:
         """How many processes run on this machine."""
         if self.devices == "auto":
+            if launch().by:
+                return launch().local_processes
             return max(1, torch.cuda.device_count()) if self.on_gpu else 1
         return self.devices
 
     @property
+    def nodes(self) -> int:
+        """How many machines."""
+        return launch().nodes if self.num_nodes == "auto" else self.num_nodes
+
+    @property
     def total_processes(self) -> int:
-        return self.processes * self.num_nodes
+        return self.processes * self.nodes
 
     @property
     def total_virtual_ranks(self) -> int:
@@ -100,7 +109,7 @@ class TrainerRecipe:
             return self.threads
         if "OMP_NUM_THREADS" in os.environ:
             return int(os.environ["OMP_NUM_THREADS"])
-        return max(1, (os.cpu_count() or 1) // max(1, self.total_virtual_ranks // self.num_nodes))
+        return max(1, (os.cpu_count() or 1) // max(1, self.total_virtual_ranks // self.nodes))
 
     @property
     def ordered(self) -> bool:
@@ -119,11 +128,33 @@ class TrainerRecipe:
             raise ConfigError(
                 "trainer.accelerator: no GPU can be used here; trainer=cpu or trainer=auto trains without one"
             )
+        self._check_launch()
         if self.on_gpu and self.processes > torch.cuda.device_count():
             raise ConfigError(
-                f"trainer.devices: {self.processes} GPUs are asked for, {torch.cuda.device_count()} are here"
+                f"trainer.devices: {self.processes} GPUs are asked for, {torch.cuda.device_count()} can be seen; "
+                f"srun shows each task all of a machine's with --gpus-per-node, not with --gpus-per-task"
             )
-        if self.num_nodes > 1 and not started_from_outside():
+
+    def _check_launch(self) -> None:
+        """Raise a ConfigError if the processes that there are contradict the settings."""
+        here = launch()
+        if self.launcher not in ("any", here.by):
+            instead = f", but {here.by}" if here.by else ""
+            raise ConfigError(
+                f"trainer.launcher: {self.launcher} has not started this process{instead}; "
+                f"docs/scaling.md has the command, and trainer=ddp starts the processes of one machine by itself"
+            )
+        if here.by and self.devices not in ("auto", here.local_processes):
+            raise ConfigError(
+                f"trainer.devices: {self.devices} on a machine, but {here.by} has started {here.local_processes}; "
+                f"trainer.devices=auto takes what there is"
+            )
+        if here.by and self.num_nodes not in ("auto", here.nodes):
+            raise ConfigError(
+                f"trainer.num_nodes: {self.num_nodes} machines, but {here.by} has started processes on {here.nodes}; "
+                f"trainer.num_nodes=auto takes what there is"
+            )
+        if self.nodes > 1 and not here.by:
             raise ConfigError(
                 f"trainer.num_nodes: {self.num_nodes} machines; start one process a GPU on each with torchrun or srun"
             )
@@ -133,12 +164,12 @@ class TrainerRecipe:
         import lightning.pytorch as lightning
         from lightning.pytorch.callbacks import Checkpoint
 
-        from crosslight.runs.strategies import AtomicCheckpoints
+        from crosslight.runs.strategies import AtomicCheckpoints, Launched
 
         trainer = lightning.Trainer(
             accelerator="gpu" if self.on_gpu else "cpu",
             devices=self.processes,
-            num_nodes=self.num_nodes,
+            num_nodes=self.nodes,
             strategy=self._strategy(),
             precision=self.precision,  # type: ignore[arg-type]
             deterministic=self.deterministic,
@@ -155,7 +186,7 @@ class TrainerRecipe:
             default_root_dir=folder.path,
             callbacks=callbacks,
             logger=loggers,
-            plugins=[AtomicCheckpoints(resumed)],
+            plugins=[AtomicCheckpoints(resumed), Launched()],
         )
         # before every batch Lightning would ask rank 0 for a signal, which a GPU has to wait for; we ask once an update
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
