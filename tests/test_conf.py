@@ -40,6 +40,7 @@ SELECT: dict[str, Callable[[str], list[str]]] = {
     **{group: _single(group) for group in ("scheduler", "decode", "trainer", "cleaning", "batching")},
     "data": lambda name: QUIET_DATA if name == "text_files" else [f"data={name}"],
     "tokenizer": lambda name: ["data=copy", "tokenizer=integers"] if name == "integers" else _single("tokenizer")(name),
+    "averaging": _single("averaging"),
     "callbacks": _listed("callbacks", "best"),
     "logger": _listed("logger"),
     "experiment": lambda name: [f"experiment={name}"],

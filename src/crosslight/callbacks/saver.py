@@ -35,6 +35,8 @@ class Saver(Checkpoint):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         self._due |= trainer.should_stop  # early stopping decides only now
         if self._due and not trainer.is_last_batch:
             self._save(trainer)

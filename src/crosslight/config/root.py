@@ -31,6 +31,7 @@ class RunConfig:
     decode: Any = MISSING
     trainer: Any = MISSING
     callbacks: Any = None
+    averaging: Any = MISSING
     logger: Any = None
 
 
