@@ -24,8 +24,8 @@ def main() -> None:
     elif min(wish.values()) < 2:
         raise ConfigError(f"{next(iter(wish))}: {min(wish.values())} is no average; give at least 2")
     output = arguments.get("output", "average.ckpt")
-    if output != output.strip("./") or "/" in output or output == "best.ckpt" or output.startswith("update="):
-        raise ConfigError(f"output: {output!r} must be a file name for checkpoints/ that training does not use itself")
+    if not output.endswith(".ckpt") or "/" in output or output.startswith((".", "best.", "update=")):
+        raise ConfigError(f"output: {output!r} is no name for it in checkpoints/; give one like average.ckpt")
 
     from crosslight.runs.averages import average, chosen
     from crosslight.runs.checkpoints import save_checkpoint
@@ -33,7 +33,10 @@ def main() -> None:
 
     folder = RunFolder.existing(arguments["run"])
     mean = average(chosen(folder, **wish))
-    save_checkpoint(mean, folder.checkpoints / output)
+    try:
+        save_checkpoint(mean, folder.checkpoints / output)
+    except OSError as error:
+        raise ConfigError(f"output: {folder.checkpoints / output} cannot be written ({error.strerror})") from error
     print(f"{folder.checkpoints / output}: the mean of updates {', '.join(map(str, mean['averaged']))}")
 
 

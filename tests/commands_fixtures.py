@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import ROOT, SMALL, Command, environment
+from commands import LONG, ROOT, Command, environment
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def train(command: Command, folder: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def copy_run(train: Callable[..., Path]) -> Path:
     """A short run of the copy task: 24 updates, validations after 10, 20 and 24."""
-    return train(*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1")
+    return train(*LONG)
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,7 @@ def table(rows: Sequence[Mapping[str, Any]], monitor: str) -> str:
     cells = [("candidate", "updates", monitor, "gain")]
     for row in rows:
         updates = ", ".join(map(str, row["updates"])) or "-"
-        score = f"{row['score']:.4f}" if "score" in row else "left out"
-        cells.append((row["candidate"], updates, score, f"{row['gain']:+.4f}" if "gain" in row else ""))
+        score = f"{row['score']:.4g}" if "score" in row else "left out"
+        cells.append((row["candidate"], updates, score, f"{row['gain']:+.3g}" if "gain" in row else ""))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}" for a, b, c, d in cells)

@@ -38,20 +38,23 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     total: dict[str, Tensor] = {}
     for path in paths:
         checkpoint = load_checkpoint(path)
-        kind, weights = _kind(path, checkpoint), model_weights(checkpoint)
+        kind, weights, facts = _kind(path, checkpoint), model_weights(checkpoint), checkpoint["crosslight"]
         if path == paths[0]:
             first, owner = kind, _owners(weights)
         for what, value in kind.items():
             if value != first[what]:
                 raise RunError(f"{path}: cannot be averaged with {paths[0].name}, for it has {what}")
-        for name in {name for name in owner.values() if weights[name].is_floating_point()}:
-            tensor = weights[name]
-            wide = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+        for name in sorted({name for name in owner.values() if weights[name].is_floating_point()}):
+            half = weights[name].dtype in (torch.float16, torch.bfloat16)
+            wide = weights[name].float() if half else weights[name]
             total[name] = total[name].add_(wide) if name in total else wide
-    mean = {name: (tensor / len(paths)).to(weights[name].dtype) for name, tensor in total.items()}
+        dtypes = {name: tensor.dtype for name, tensor in weights.items()}
+        others = {name: tensor for name, tensor in weights.items() if owner[name] not in total}
+        del checkpoint, weights  # before the next one is read
+    mean = {name: tensor.div_(len(paths)).to(dtypes[name]) for name, tensor in total.items()}
     return {
-        "state_dict": {MODEL_PREFIX + name: mean.get(owner[name], tensor) for name, tensor in weights.items()},
-        "crosslight": checkpoint["crosslight"],
+        "state_dict": {MODEL_PREFIX + n: others[n] if n in others else mean[owner[n]] for n in dtypes},
+        "crosslight": facts,
         "averaged": [update_of(path) for path in paths],
     }
 
