@@ -53,7 +53,9 @@ if __name__ == "__main__":
     sys.argv[1:] = forced(sys.argv[1:])
     try:
         for argument in sys.argv[1:]:
-            if argument.startswith("resume=") and argument not in ("resume=", "resume=null"):
+            if argument == "resume=":
+                raise ConfigError("resume=: names no folder; give a run folder, or auto")
+            if argument.startswith("resume=") and argument not in ("resume=auto", "resume=null"):
                 RunFolder.existing(
                     argument.removeprefix("resume="), "resume"
                 )  # before Hydra makes a folder of that name

@@ -7,7 +7,6 @@ import logging
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,19 +16,22 @@ from crosslight import build
 from crosslight.build import Config
 from crosslight.data.encoded import EncodedPairs
 from crosslight.data.scripts import scripts_of
-from crosslight.errors import CrosslightError, ExpectationError, RunError
+from crosslight.errors import CrosslightError, ExpectationError
 from crosslight.metrics.translation import Score, check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
 from crosslight.preparing import Prepared, prepare
 from crosslight.runs.attempt import attempt
-from crosslight.runs.checkpoints import check_tokenizer, file_hash, load_checkpoint, model_weights
+from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
+from crosslight.runs.exactness import circumstances, differences, doubts, price_of_determinism
 from crosslight.runs.folder import RunFolder, write_atomically
 from crosslight.runs.launch import other_ranks, pinned_threads, rank, started_from_outside
 from crosslight.runs.record import Record, hyper_parameters
+from crosslight.runs.resuming import resume_point
 from crosslight.runs.trainer import TrainerRecipe
-from crosslight.tokenizers.base import Tokenizers
 
 log = logging.getLogger(__name__)
+
+MOST_ROLLBACKS = 3
 
 
 def train(config: Config, folder: RunFolder) -> Record:
@@ -84,7 +86,14 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         recipe=recipe,
         test_langs={name: test.target_lang or config["data"]["target_lang"] for name, test in prepared.tests.items()},
     )
-    task.checkpoint_facts = {"tokenizer_sha256": tokenizers.content_hash, "config": dict(config)}
+    if recipe.deterministic:
+        log.info("%s", price_of_determinism(recipe, sum(parts.values())))
+    task.skips_out_of_memory = recipe.on_oom == "skip"
+    task.checkpoint_facts = {
+        "tokenizer_sha256": tokenizers.content_hash,
+        "config": dict(config),
+        "circumstances": circumstances(recipe),
+    }
     data = TranslationData(
         train=prepared.train,
         validation=prepared.validation,
@@ -97,14 +106,8 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         virtual_ranks=recipe.total_virtual_ranks,
         accumulate=recipe.accumulate,
     )
-    checkpoint, update = _resume_point(config, folder, tokenizers)
-    loggers = build.build_loggers(config, folder.path, update=update) if rank() == 0 else []
-    trainer = recipe.build(folder, build.build_callbacks(config, recipe), loggers)
     start = time.monotonic()
-    record.training = True
-    trainer.fit(task, data, ckpt_path=checkpoint)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    trainer, loggers = _fit(config, folder, recipe, task, data, record)
     _record_training(record, config, prepared, trainer, parts, time.monotonic() - start)
     choose_weights(trainer, task, data, averaging=build.build_averaging(config), folder=folder, record=record)
     weights = load_checkpoint(folder.best)
@@ -117,20 +120,43 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
         torch.distributed.destroy_process_group()
 
 
-def _resume_point(config: Config, folder: RunFolder, tokenizers: Tokenizers) -> tuple[Path | None, int]:
-    """The newest checkpoint of the folder, if there is one, and after which update it was saved."""
-    saved = folder.updates_saved()
-    if not saved:
-        return None, 0
-    checkpoint = load_checkpoint(saved[-1])
-    check_tokenizer(checkpoint, tokenizers.content_hash, saved[-1])
-    for key, value in checkpoint["crosslight"]["config"]["model"].items():
-        if config["model"].get(key) != value and not key.endswith("dropout"):
-            raise RunError(
-                f"resume: model.{key} was {value} and is now {config['model'].get(key)}; a run keeps its model"
-            )
-    log.info("resuming from %s", saved[-1])
-    return saved[-1], checkpoint["global_step"]
+def _fit(
+    config: Config, folder: RunFolder, recipe: TrainerRecipe, task: Any, data: Any, record: Record
+) -> tuple[Any, list[Any]]:
+    """Train from the newest checkpoint to the end; gives the trainer and its loggers.
+
+    With `trainer.on_divergence=rollback` a divergence resumes from the newest checkpoint, at most `MOST_ROLLBACKS`
+    times: with half the learning rate from there on, and without the sentences of the update that diverged.
+    """
+    from lightning.pytorch.callbacks import LambdaCallback
+
+    from crosslight.callbacks.divergence import DivergedError
+
+    begins = LambdaCallback(on_train_start=lambda *_: setattr(record, "training", True))
+    rollbacks: list[dict[str, Any]] = []
+    while True:
+        point = resume_point(folder, config, data.tokenizers.content_hash)
+        update = point.update if point else 0
+        changes = differences(point.circumstances, recipe, update) if point else []
+        for change in changes:
+            log.warning("resume: the bits may differ from those of a run that was not resumed; %s", change)
+        earlier = record.content.get("bits_may_differ") if point else None
+        record.update(bits_may_differ=[*(doubts(recipe) if earlier is None else earlier), *changes])
+        loggers = build.build_loggers(config, folder.path, update=update) if rank() == 0 else []
+        callbacks = [begins, *build.build_callbacks(config, recipe)]
+        trainer = recipe.build(folder, callbacks, loggers, resumed=point.content if point else None)
+        try:
+            trainer.fit(task, data, ckpt_path=point.path if point else None)
+        except DivergedError as error:
+            if recipe.on_divergence == "stop" or len(rollbacks) == MOST_ROLLBACKS or not folder.updates_saved():
+                raise
+            task.left_out.add(error.position)
+            task.rate_factor /= 2
+            rollbacks.append({"error": str(error), "rate_factor": task.rate_factor})
+            log.warning("%s; rolling back, with %g times the learning rate and without them", error, task.rate_factor)
+            continue
+        record.update(rollbacks=rollbacks, skipped=task.skipped)
+        return trainer, loggers
 
 
 def _record_training(

@@ -143,18 +143,19 @@ def build_task(
         test_langs=test_langs,
         optimizer=make(config["optimizer"]),
         schedule=make(config["scheduler"]),
-        reduction=OrderedReduction(recipe.accumulate) if recipe.ordered else FastReduction(),
+        reduction=OrderedReduction(recipe.accumulate) if recipe.ordered else FastReduction(overlap=recipe.overlap),
         clip=recipe.gradient_clip_val,
         seed=config["seed"],
     )
 
 
 def build_callbacks(config: Config, recipe: TrainerRecipe) -> list[Any]:
-    """The configured callbacks; the limits of the training come first."""
+    """The configured callbacks; what may end the training comes first."""
+    from crosslight.callbacks.divergence import Divergence
     from crosslight.callbacks.stopping import StopAt
 
     stop = StopAt(max_steps=recipe.max_steps, max_epochs=recipe.max_epochs, max_time=recipe.max_time)
-    return [stop, *(make(node) for node in config["callbacks"].values())]
+    return [Divergence(), stop, *(make(node) for node in config["callbacks"].values())]
 
 
 def build_loggers(config: Config, folder: Path, update: int) -> list[Any]:

@@ -1,26 +1,38 @@
 """From Hydra's job to a run: which config, which folder. Separate from train.py so that sweeps and tests share it."""
 
+import logging
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from crosslight.app import train
 from crosslight.build import plain
 from crosslight.config.arguments import with_values
+from crosslight.config.check import check_config
 from crosslight.errors import ConfigError, ExpectationError
 from crosslight.runs.folder import GROUPS, RunFolder
+
+log = logging.getLogger(__name__)
 
 
 def start(cfg: DictConfig) -> None:
     """Train in Hydra's output folder, or go on in the folder that `resume` names, and print that folder last."""
     hydra = HydraConfig.get()
     folder = RunFolder(hydra.runtime.output_dir)
-    if cfg.resume:
+    if cfg.resume and hydra.mode == RunMode.MULTIRUN:
+        raise ConfigError("resume: a sweep starts new runs; resume its jobs one by one, each by its folder")
+    if cfg.resume == "auto":
+        config = continued(plain(cfg), folder)
+    elif cfg.resume:
         folder = RunFolder.existing(cfg.resume, "resume")
-        cfg = resumed(folder, list(hydra.overrides.task))
+        config = plain(resumed(folder, list(hydra.overrides.task)))
+    else:
+        config = plain(cfg)
     try:
-        train(plain(cfg), folder)
+        train(config, folder)
     except ExpectationError:  # the run is whole, only its score is not
         print(shown(folder.path), flush=True)
         raise
@@ -30,12 +42,17 @@ def start(cfg: DictConfig) -> None:
 def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
     """The config of the run in `folder` with the command line's values on top.
 
-    Only values can change on the way; another group choice (`model=base`) would be another run.
+    Only values can change on the way; another group choice (`model=base`) would be another run. Classes that the
+    folder names must be ours, torch's or Lightning's, unless the command line says `unsafe_classes=true`.
     """
-    cfg = OmegaConf.load(folder.config)
-    assert isinstance(cfg, DictConfig)
+    content = folder.read_config()
     values = [override.lstrip("+") for override in overrides]
     values = [value for value in values if not value.startswith("resume=")]
+    if "unsafe_classes=true" not in values:
+        try:
+            check_config(content, trusted_only=True)
+        except ConfigError as error:
+            raise ConfigError(f"{folder.config}: {error}; unsafe_classes=true trusts this folder") from error
     for value in values:
         key = value.partition("=")[0]
         if key.startswith("~") or ("." not in key and key.partition("/")[0] in (*GROUPS, "experiment")):
@@ -46,7 +63,25 @@ def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
             raise ConfigError(
                 f"{key}: comes back with the optimizer's state; of these only optimizer.lr can be changed"
             )
-    return with_values(cfg, values)
+    return with_values(OmegaConf.create(content), values)
+
+
+def continued(config: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
+    """For `resume=auto`: the composed config, with what an earlier start of the run in `folder` has found out.
+
+    That is every value that the composed config leaves to the program (null or `auto`).
+    """
+    config = {**config, "resume": None}
+    if not folder.config.is_file():
+        log.info("resume=auto: there is no run yet; a new one begins in %s", shown(folder.path))
+        return config
+    log.info("resume=auto: going on in %s", shown(folder.path))
+    before = folder.read_config()
+    for group in GROUPS:
+        for key, value in (config[group] or {}).items():
+            if value in (None, "auto") and isinstance(before[group], dict):
+                config[group] = {**config[group], key: before[group].get(key, value)}
+    return config
 
 
 def shown(path: Path) -> Path:

@@ -4,15 +4,18 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 
 from crosslight.callbacks.stopping import StopAt
+from crosslight.tasks.agreement import Agreement
+from crosslight.tasks.base import Task
 
 
 def stops(callback: StopAt, hook: str, updates: int, epoch: int, last: bool = False) -> bool:
     trainer: Any = MagicMock(spec=Trainer, global_step=updates, current_epoch=epoch, is_last_batch=last)
     trainer.should_stop = False
-    arguments: list[Any] = [trainer, MagicMock(spec=LightningModule)] + [None, None, 0] * (hook == "on_train_batch_end")
+    task: Any = MagicMock(spec=Task, agreement=Agreement())
+    arguments: list[Any] = [trainer, task] + [None, None, 0] * (hook == "on_train_batch_end")
     StopAt.__dict__[hook](callback, *arguments)
     return trainer.should_stop
 

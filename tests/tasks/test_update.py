@@ -66,7 +66,7 @@ LAYOUTS = {
         [SHORT, LONG, placeholder(), placeholder()],
         OrderedReduction(2),
     ),
-    "fast": ([SHORT, LONG], FastReduction()),
+    "fast": ([SHORT, LONG], FastReduction(overlap=False)),
 }
 
 

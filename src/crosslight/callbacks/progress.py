@@ -52,8 +52,9 @@ class Progress(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, Task)
-        assert pl_module.last_update is not None
         update = pl_module.last_update
+        if update is None:
+            return
         self._recent.append(update.tokens)
         first = update.number == self._first + 1  # a sign of life, and how large the first loss is
         if update.number % self.every_n_updates and not trainer.should_stop and not first:

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from crosslight.runs.trainer import seconds_of
-from crosslight.tasks.base import gather_objects
+from crosslight.tasks.base import Task
 
 
 class StopAt(Callback):
@@ -26,10 +26,16 @@ class StopAt(Callback):
         # a run that was there already makes no further step
         trainer.should_stop = self._reached(trainer.global_step, trainer.current_epoch)
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self.seconds is not None and time.monotonic() - self.start >= self.seconds:
+            assert isinstance(pl_module, Task)
+            pl_module.agreement.ask("time")
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        late = self.seconds is not None and gather_objects(time.monotonic() - self.start)[0] >= self.seconds
+        assert isinstance(pl_module, Task)
+        late = bool(pl_module.agreement.settled["time"])
         if late or self._reached(trainer.global_step, trainer.current_epoch + trainer.is_last_batch):
             trainer.should_stop = True
 

@@ -1,6 +1,7 @@
 """The typed root of every configuration: the run-wide scalars and the groups, and nothing else."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -13,12 +14,15 @@ class RunConfig:
 
     `cache` is the folder for what can be made again: prepared data, trained tokenizers, parts of hub data sets.
     `resume` names the folder of a run to continue; its own config is used, with the command line's values on top.
+    `resume=auto` continues the newest run of this name, or begins one: the same command serves for both.
+    `unsafe_classes` lets a resumed folder name classes from anywhere, which can run any code.
     """
 
     name: str = MISSING
     seed: int = 1
     cache: str = MISSING
     resume: str | None = None
+    unsafe_classes: bool = False
     expect: dict[str, float] | None = None
     model: Any = MISSING
     data: Any = MISSING
@@ -36,6 +40,14 @@ class RunConfig:
 
 
 def register() -> None:
-    """Make `run_config` known to Hydra, and the `first_of` resolver that picks the run folder."""
+    """Make `run_config` known to Hydra, and the `run_folder` resolver that picks the run folder."""
     ConfigStore.instance().store(name="run_config", node=RunConfig)
-    OmegaConf.register_new_resolver("first_of", lambda *choices: next(c for c in choices if c), replace=True)
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+
+
+def run_folder(resume: str | None, runs: str, new: str) -> str:
+    """Where Hydra's job runs: the folder to resume, or a `new` one below `runs`, or with `auto` the newest there."""
+    if resume not in (None, "auto"):
+        return resume
+    begun = sorted(Path(runs).glob("*/config.yaml"), key=lambda file: file.parent.name) if resume == "auto" else []
+    return str(begun[-1].parent) if begun else f"{runs}/{new}"

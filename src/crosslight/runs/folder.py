@@ -69,6 +69,11 @@ class RunFolder:
         """The checkpoints that a run can resume from, oldest first."""
         return sorted(self.checkpoints.glob("update=*.ckpt"), key=update_of)
 
+    def sweep(self) -> None:
+        """Remove what killed processes have left half written. Only for who holds the folder's lock."""
+        for file in (*self.path.glob("*.tmp[0-9]*"), *self.checkpoints.rglob("*.tmp[0-9]*")):
+            file.unlink(missing_ok=True)
+
     def at_update(self, update: int) -> Path:
         """Where the checkpoint after that update lies."""
         return self.checkpoints / f"update={update}.ckpt"
@@ -108,7 +113,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def link_atomically(source: Path, target: Path) -> None:
     """Give a file a second name in place of what `target` names now; a copy where the disk has no hard links."""
-    temporary = target.with_name(f"{target.name}.link{os.getpid()}")
+    temporary = target.with_name(f"{target.name}.tmp{os.getpid()}")
     try:
         try:
             os.link(source, temporary)

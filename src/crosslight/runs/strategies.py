@@ -10,8 +10,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from crosslight.runs.checkpoints import load_checkpoint, save_checkpoint
 
 
-class OrderedStrategy(DDPStrategy):
-    """A process group without DDP's reducer, for `OrderedReduction`: gradients are summed by the task itself.
+class PlainStrategy(DDPStrategy):
+    """A process group without DDP's reducer: the task's reduction sums the gradients.
 
     The reducer rebuilds its buckets after its first step, so a resumed run would sum in another order.
     """
@@ -23,13 +23,20 @@ class OrderedStrategy(DDPStrategy):
 
 
 class AtomicCheckpoints(CheckpointIO):
-    """Saves under a temporary name beside the target, flushes, renames; loads plain data only."""
+    """Saves under a temporary name beside the target, flushes, renames; loads plain data only.
+
+    `loaded` is the checkpoint of the first load, where somebody has read it before.
+    """
+
+    def __init__(self, loaded: dict[str, Any] | None = None) -> None:
+        self._loaded = loaded
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         save_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return load_checkpoint(Path(path))
+        content, self._loaded = self._loaded, None
+        return load_checkpoint(Path(path)) if content is None else content
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)

@@ -25,6 +25,9 @@ class TrainerRecipe:
     processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
     fast on GPUs unless `deterministic`. `threads` is how many a process computes with; null shares a CPU's cores among
     the virtual ranks, so that a run has the same bits on any number of processes. `max_time` is "DD:HH:MM:SS" or null.
+    `on_oom=skip` leaves out an update that does not fit into memory, on all processes together; with the fast
+    reduction it costs the overlap of communication and backward pass, and `stop` does not. `on_divergence=rollback`
+    goes back to the last checkpoint where `stop` ends.
     """
 
     accelerator: Literal["auto", "cpu", "gpu"]
@@ -34,6 +37,8 @@ class TrainerRecipe:
     reduction: Literal["auto", "ordered", "fast"]
     precision: str | int
     deterministic: bool
+    on_oom: Literal["skip", "stop"]
+    on_divergence: Literal["stop", "rollback"]
     accumulate: int
     virtual_ranks: int | None
     threads: int | None
@@ -101,6 +106,11 @@ class TrainerRecipe:
             return False
         return self.reduction == "ordered" or (self.reduction == "auto" and (self.deterministic or not self.on_gpu))
 
+    @property
+    def overlap(self) -> bool:
+        """Whether gradients are communicated during the backward pass."""
+        return self.strategy == "fsdp" or (not self.ordered and self.on_oom == "stop")
+
     def check_machine(self) -> None:
         """Raise a ConfigError if this machine has not what the settings ask for."""
         if self.on_gpu and not torch.cuda.is_available():
@@ -116,14 +126,14 @@ class TrainerRecipe:
                 f"trainer.num_nodes: {self.num_nodes} machines; start one process a GPU on each with torchrun or srun"
             )
 
-    def build(self, folder: RunFolder, callbacks: list[Any], loggers: list[Any]) -> Any:
-        """The Lightning trainer; it stops when a callback says so."""
+    def build(self, folder: RunFolder, callbacks: list[Any], loggers: list[Any], resumed: Any = None) -> Any:
+        """The Lightning trainer; it stops when a callback says so. `resumed` is a checkpoint that is loaded already."""
         import lightning.pytorch as lightning
         from lightning.pytorch.callbacks import Checkpoint
 
         from crosslight.runs.strategies import AtomicCheckpoints
 
-        return lightning.Trainer(
+        trainer = lightning.Trainer(
             accelerator="gpu" if self.on_gpu else "cpu",
             devices=self.processes,
             num_nodes=self.num_nodes,
@@ -143,8 +153,11 @@ class TrainerRecipe:
             default_root_dir=folder.path,
             callbacks=callbacks,
             logger=loggers,
-            plugins=[AtomicCheckpoints()],
+            plugins=[AtomicCheckpoints(resumed)],
         )
+        # before every batch Lightning would ask rank 0 for a signal, which a GPU has to wait for; we ask once an update
+        trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+        return trainer
 
     def _strategy(self) -> Any:
         if self.strategy == "fsdp":
@@ -157,10 +170,10 @@ class TrainerRecipe:
             return "auto"
         from lightning.pytorch.strategies import DDPStrategy
 
-        from crosslight.runs.strategies import OrderedStrategy
+        from crosslight.runs.strategies import PlainStrategy
 
         return (
-            OrderedStrategy() if self.ordered else DDPStrategy(gradient_as_bucket_view=True, forward_sync_buffers=False)
+            DDPStrategy(gradient_as_bucket_view=True, forward_sync_buffers=False) if self.overlap else PlainStrategy()
         )
 
 

@@ -56,9 +56,12 @@ class Seq2SeqTask(Task):
         self._validation.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._validation.update(batch)
+        if not self.abandoned:
+            self._validation.update(batch)
 
     def on_validation_epoch_end(self) -> None:
+        if self.abandoned:
+            return
         self.validation_result = result = self._validation.result(gather_objects)
         self.log_dict({f"val/{name}": score.value for name, score in result.scores.items()}, logger=False)
 

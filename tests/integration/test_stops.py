@@ -1,0 +1,62 @@
+"""A signal saves at the next boundary and ends the run with its own status; what is resumed has the same bits."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import At, added, assert_same_run, checkpoint, run
+
+from crosslight.runs.record import read_record
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "unbroken"
+    run(folder)
+    return folder
+
+
+def send(number: signal.Signals) -> Callable[..., None]:
+    return lambda *_: os.kill(os.getpid(), number)
+
+
+MOMENTS: list[Any] = [
+    pytest.param("on_train_batch_start", 6, 7, id="in an update"),
+    pytest.param("on_train_batch_start", 5, 6, id="in the last update of an epoch"),
+    pytest.param("on_train_batch_start", 7, 8, id="in an update before a validation"),
+    pytest.param("on_train_batch_start", 11, 12, id="in an update before a validation at an epoch's end"),
+    pytest.param("on_train_batch_start", 23, 24, id="in the last update of all"),
+    pytest.param("on_validation_batch_end", 8, 8, id="in a validation"),
+    pytest.param("on_validation_batch_end", 12, 12, id="in a validation at an epoch's end"),
+    pytest.param("on_validation_batch_end", 24, 24, id="in the last validation"),
+]
+
+
+@pytest.mark.parametrize(("hook", "update", "saved"), MOMENTS)
+def test_a_signal_saves_and_a_resumed_run_has_the_same_bits(
+    unbroken: Path, hook: str, update: int, saved: int, tmp_path: Path
+) -> None:
+    folder = unbroken.parent / f"{hook}{update}"
+    with added(At(hook, update, send(signal.SIGTERM))), pytest.raises(SystemExit) as end:
+        run(folder)
+    assert end.value.code == 143
+    assert read_record(folder / "record.json")["status"] == "interrupted"
+    assert checkpoint(folder, saved)["global_step"] == saved
+    run(folder)
+    assert_same_run(unbroken, folder)
+    if saved == 24:  # and it can be made longer
+        run(folder, "trainer.max_steps=31")
+        assert_same_run(longer(unbroken), folder, 31)
+
+
+def longer(finished: Path) -> Path:
+    """The same run, gone on to 31 updates."""
+    folder = finished.parent / "longer"
+    if not folder.exists():
+        shutil.copytree(finished, folder)
+        run(folder, "trainer.max_steps=31")
+    return folder
