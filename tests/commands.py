@@ -19,6 +19,16 @@ SMALL = [
 ]
 """A copy task of seconds: about six updates an epoch."""
 
+LONG = [
+    *SMALL,
+    "trainer.max_steps=24",
+    "trainer.val_check_interval=10",
+    "model.dropout=0.1",
+    "callbacks=[saver,best,progress,samples,attention_maps,ema]",
+    "callbacks.saver.every_n_updates=4",
+]
+"""The same, for 24 updates, with validations after 10, 20 and 24 and saves after every fourth."""
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

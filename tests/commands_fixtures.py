@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import ROOT, SMALL, Command, environment
+from commands import LONG, ROOT, Command, environment
 from forked import ForkServer
 
 
@@ -70,7 +70,7 @@ def train(command: Command, folder: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def copy_run(train: Callable[..., Path]) -> Path:
     """A short run of the copy task: 24 updates, validations after 10, 20 and 24."""
-    return train(*SMALL, "trainer.max_steps=24", "trainer.val_check_interval=10", "model.dropout=0.1", real=True)
+    return train(*LONG, real=True)
 
 
 @pytest.fixture(scope="session")

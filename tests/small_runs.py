@@ -29,7 +29,7 @@ TINY = [
     "model.num_decoder_layers=1",
     "model.dropout=0.1",
     "batching.eval_max_tokens=60",
-    "callbacks=[saver,best,progress]",
+    "callbacks=[saver,best,progress,ema]",
     "callbacks.saver.every_n_updates=5",
     "callbacks.progress.seconds=0.0",
     "logger=[]",
@@ -91,7 +91,7 @@ def assert_same(one: Any, other: Any, path: str = "") -> None:
 
 
 def assert_same_run(one: Path, other: Path, update: int = 24) -> None:
-    """Weights, optimizer, position, what callbacks keep (clocks aside), and all scores."""
+    """Weights, optimizer, position, what callbacks keep (clocks aside), all scores, and which files there are."""
     first, second = checkpoint(one, update), checkpoint(other, update)
     for content in (first, second):
         for key in list(content["callbacks"]):
@@ -99,4 +99,8 @@ def assert_same_run(one: Path, other: Path, update: int = 24) -> None:
             content["callbacks"][key].pop("validation_due", None)
     for key in ("state_dict", "optimizer_states", "TranslationData", "callbacks", "global_step"):
         assert_same(first[key], second[key], key)
-    assert read_record(one / "record.json")["scores"] == read_record(other / "record.json")["scores"]
+    records = [read_record(folder / "record.json") for folder in (one, other)]
+    for key in ("scores", "averaging"):
+        assert_same(records[0][key], records[1][key], key)
+    files = [sorted(path.name for path in (folder / "checkpoints").rglob("*")) for folder in (one, other)]
+    assert files[0] == files[1]

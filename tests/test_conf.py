@@ -46,6 +46,7 @@ SELECT: dict[str, Callable[[str], list[str]]] = {
     ],
     "data": lambda name: QUIET_DATA if name == "text_files" else [f"data={name}"],
     "tokenizer": lambda name: ["data=copy", "tokenizer=integers"] if name == "integers" else _single("tokenizer")(name),
+    "averaging": _single("averaging"),
     "callbacks": _listed("callbacks", "best"),
     "logger": _listed("logger"),
     "experiment": lambda name: [f"experiment={name}"],

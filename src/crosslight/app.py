@@ -72,9 +72,10 @@ def _check_language(lang: str) -> None:
 def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prepared: Prepared, record: Record) -> None:
     """What every process of a run does."""
     from lightning.pytorch import seed_everything
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
     from crosslight.data.module import TranslationData
+    from crosslight.endgame import choose_weights
+    from crosslight.tasks.sharding import load_weights
 
     _quiet()
     seed_everything(config["seed"], verbose=False)
@@ -114,9 +115,9 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
     start = time.monotonic()
     trainer, loggers = _fit(config, folder, recipe, task, data, record)
     _record_training(record, config, prepared, trainer, parts, time.monotonic() - start)
+    choose_weights(trainer, task, data, averaging=build.build_averaging(config), folder=folder, record=record)
     weights = load_checkpoint(folder.best)
-    restored: dict[str, Any] = {**model_weights(weights)}
-    set_model_state_dict(model, restored, options=StateDictOptions(full_state_dict=True))  # FSDP takes its part of it
+    load_weights(model, model_weights(weights))
     if prepared.tests:
         trainer.test(task, data, verbose=False)
     _record_scores(record, folder, task, weights)
@@ -213,6 +214,7 @@ def _record_scores(record: Record, folder: RunFolder, task: Any, weights: dict[s
     if rank():
         return
     best = {"file": str(folder.best.relative_to(folder.path)), "sha256": file_hash(folder.best)}
+    best["candidate"] = weights.get("candidate", "best single")
     record.update(checkpoint=best | {key: weights[key] for key in ("update", "monitor", "value")})
     record.add_scores("validation", "validation", {k: Score(**v) for k, v in weights["scores"].items()})
     folder.hypotheses.mkdir(exist_ok=True)

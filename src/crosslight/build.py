@@ -22,6 +22,7 @@ from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError, CrosslightError, RunError
 from crosslight.objectives.base import Objective
+from crosslight.runs.averages import Averaging
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tasks.reduction import FastReduction, OrderedReduction
@@ -55,6 +56,7 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
         make(config["model"], source_vocab_size=8, target_vocab_size=8, pad_id=0)
     if not trusted_only:  # what only training needs, on the machine that trains
         build_callbacks(config, build_trainer_recipe(config))
+        build_averaging(config)
         build_cleaning(config)
         build_tokenizer_recipe(config)
         if "objective" in config["task"]:
@@ -105,6 +107,11 @@ def build_tokenizer_recipe(config: Config) -> TokenizerRecipe:
 def build_trainer_recipe(config: Config) -> TrainerRecipe:
     """Where and how long to train."""
     return make(config["trainer"], unused_parameters=bool(config["model"].get("layer_drop")))
+
+
+def build_averaging(config: Config) -> Averaging:
+    """Which averages of checkpoints compete after the training."""
+    return make(config["averaging"])
 
 
 def build_search(config: Config) -> Search:

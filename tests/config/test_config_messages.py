@@ -155,6 +155,13 @@ def test_without_a_mistake_there_is_no_complaint() -> None:
         ("~callbacks.best", "callbacks.best: missing"),
         ("callbacks=[saver,progress] data=text_files", "callbacks.best: missing"),
         ("callbacks=[saver]", "callbacks.best: there is no such callback; choose it with callbacks=[…]"),
+        (
+            "callbacks.saver.keep_last=2",
+            "averaging.last: 5 is more than callbacks.saver.keep_last=2 checkpoints, which",
+        ),
+        ("callbacks.best.keep=1", "averaging.best: 5 is more than callbacks.best.keep=1 checkpoints, which stay; give"),
+        ("averaging.last=1", "averaging.last: 1 is no average; give 0 for none, or at least 2"),
+        ("averaging.lst=3", "averaging.lst: Averaging has no parameter 'lst'; did you mean 'last'?"),
         ("callbacks=[early_stopping] data=text_files", "callbacks.early_stopping."),
     ],
     ids=lambda value: value.replace("/", ":") if "=" in value and " " not in value else None,

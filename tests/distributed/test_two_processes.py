@@ -18,6 +18,9 @@ OPTIONS = [
     "decode.max_len_extra=3",
     "trainer.max_steps=20",
     "trainer.val_check_interval=10",
+    "callbacks=[saver,best,progress,ema]",
+    "callbacks.saver.every_n_updates=5",
+    "callbacks.ema.decay=0.8",
 ]
 LAYOUTS = {
     "two processes": ["trainer=ddp_cpu"],
@@ -77,6 +80,16 @@ def test_every_sentence_is_scored_once_in_order_in_every_layout(runs: dict[str, 
     assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+def test_the_same_averages_compete_in_every_layout(runs: dict[str, Path], layout: str) -> None:
+    expected, found = (record_of(runs[name])["averaging"] for name in ("two virtual ranks", layout))
+    assert [row["candidate"] for row in expected["candidates"]] == ["best single", "last 4", "best 2", "ema"]
+    assert found["winner"] == expected["winner"]
+    for one, other in zip(expected["candidates"], found["candidates"], strict=True):
+        assert other["updates"] == one["updates"]
+        assert other["score"] == pytest.approx(one["score"], abs=1e-5)
+
+
 def test_a_run_of_two_processes_goes_on_with_one(train: Train, runs: dict[str, Path]) -> None:
     stopped = train(*OPTIONS, "trainer=ddp_cpu", "trainer.max_steps=13", "scheduler.total_steps=20")
     resumed = train(f"resume={stopped}", "trainer.max_steps=20", "trainer.devices=1")
@@ -98,6 +111,6 @@ def test_a_sweep_over_two_processes_makes_one_folder_a_job(command: Callable[...
         assert record["status"] == "finished"
         assert record["processes"] == 2
         assert yaml.safe_load((job / "config.yaml").read_text())["seed"] == seed
-        assert sorted(path.name for path in (job / "checkpoints").iterdir()) == ["best.ckpt", "update=4.ckpt"]
+        assert sorted(path.name for path in (job / "checkpoints").iterdir()) == ["best", "best.ckpt", "update=4.ckpt"]
         assert len(list((job / "tensorboard").glob("events*"))) >= 1
     assert {path.name for path in folder.iterdir()} <= before | {"outputs"}

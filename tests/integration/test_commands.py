@@ -38,7 +38,7 @@ def test_a_run_folder_holds_all_that_a_user_needs_later(copy_run: Path) -> None:
 
 
 def test_checkpoints_hold_plain_data_only(copy_run: Path) -> None:
-    for path in (copy_run / "checkpoints").iterdir():
+    for path in (copy_run / "checkpoints").rglob("*.ckpt"):
         content = torch.load(path, weights_only=True)
         assert content["crosslight"]["config"]["model"]["d_model"] == 128
 

@@ -101,7 +101,8 @@ def test_a_parameter_that_no_micro_batch_used_gets_zeros(reduction: Reduction) -
         used.sum().backward()
         return torch.ones(3, dtype=torch.float64)
 
-    reduction([used, unused], [SHORT], micro_step, None)
+    local = reduction.accumulate([used, unused], [SHORT], micro_step, None)
+    reduction.reduce([used, unused], local)
     assert unused.grad is not None
     assert torch.equal(unused.grad, torch.zeros(3))
     assert torch.equal(used.grad, torch.ones(2))  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ class AttentionMaps(Callback):
         self.count = count
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""Keeps the weights with the best validation score in `checkpoints/best.ckpt`; the test uses them."""
+"""Keeps the weights with the best validation scores in `checkpoints/best/`, and the very best as `best.ckpt`."""
 
 import logging
 import math
@@ -9,48 +9,88 @@ from lightning.pytorch.callbacks import Callback
 
 from crosslight.errors import ConfigError
 from crosslight.runs.checkpoints import save_checkpoint
-from crosslight.runs.folder import RunFolder
+from crosslight.runs.folder import RunFolder, link_atomically
+from crosslight.tasks.base import gather_objects
 from crosslight.tasks.seq2seq import Seq2SeqTask
 
 log = logging.getLogger(__name__)
 
 
 class Best(Callback):
-    """`monitor` names a validation metric, such as `val/bleu`; `mode` says whether more or less of it is better."""
+    """`monitor` names a validation metric, such as `val/bleu`; `mode` says whether more or less of it is better.
 
-    def __init__(self, *, monitor: str, mode: Literal["max", "min"]) -> None:
+    `values` maps the updates whose weights are kept, at most `keep`, to their scores, the best first. It is saved with
+    the run: files of updates that a killed run made after its last save are not in it, and are left alone.
+    """
+
+    def __init__(self, *, monitor: str, mode: Literal["max", "min"], keep: int) -> None:
         if mode not in ("max", "min"):
             raise ConfigError(f"callbacks.best.mode: {mode!r} is neither max nor min")
-        self.monitor, self.mode = monitor, mode
-        self.value: float | None = None
-        self.update = 0
+        if keep < 1:
+            raise ConfigError(f"callbacks.best.keep: {keep} is less than 1")
+        self.monitor, self.mode, self.keep = monitor, mode, keep
+        self.values: dict[int, float] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """After a resume, forget files that the killed run has replaced by better ones after its last save."""
+        folder = RunFolder(trainer.default_root_dir)
+        there = gather_objects([update for update in self.values if folder.kept_at(update).is_file()])[0]
+        self.values = self._ranked({update: self.values[update] for update in there})
+        if self.values and trainer.is_global_zero:
+            link_atomically(folder.kept_at(next(iter(self.values))), folder.best)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         if self.monitor not in trainer.callback_metrics:
             known = ", ".join(sorted(trainer.callback_metrics))
             raise ConfigError(f"callbacks.best.monitor: there is no metric {self.monitor!r}; there are {known}")
+        value, update = float(trainer.callback_metrics[self.monitor]), trainer.global_step
+        values = self._ranked({**self.values, update: value})
+        if update not in values:
+            return
+        content = self._content(trainer, pl_module, value)
+        gone, self.values = self.values.keys() - values.keys(), values
+        first = next(iter(values)) == update
+        if trainer.is_global_zero:
+            folder = RunFolder(trainer.default_root_dir)
+            save_checkpoint(content, folder.kept_at(update))
+            if first:
+                link_atomically(folder.kept_at(update), folder.best)
+            for other in gone:
+                folder.kept_at(other).unlink(missing_ok=True)
+        if first:
+            log.info("best so far: %s %.4g after update %d", self.monitor, value, update)
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether a score is strictly better than another; NaN is worse than any number."""
+        if math.isnan(value) or math.isnan(than):
+            return math.isnan(than) and not math.isnan(value)
+        return value > than if self.mode == "max" else value < than
+
+    def _ranked(self, values: dict[int, float]) -> dict[int, float]:
+        """The `keep` best of them, the earlier first where they are equal. NaN, the latest, is better than nothing."""
+        sound = {update: value for update, value in values.items() if not math.isnan(value)}
+        if not sound:
+            return {update: values[update] for update in sorted(values)[-1:]}
+        sign = -1 if self.mode == "max" else 1
+        order = sorted(sound, key=lambda update: (sign * sound[update], update))
+        return {update: sound[update] for update in order[: self.keep]}
+
+    def _content(self, trainer: Trainer, pl_module: LightningModule, value: float) -> dict[str, Any]:
         assert isinstance(pl_module, Seq2SeqTask)
         assert pl_module.validation_result is not None
-        value = float(trainer.callback_metrics[self.monitor])
-        if not self._is_better(value):
-            return
-        self.value, self.update = value, trainer.global_step
-        weights = trainer.strategy.lightning_module_state_dict()
-        content = {"state_dict": weights, "update": self.update, "monitor": self.monitor, "value": value}
-        content["crosslight"] = pl_module.checkpoint_facts
-        content["scores"] = {name: score._asdict() for name, score in pl_module.validation_result.scores.items()}
-        if trainer.is_global_zero:
-            save_checkpoint(content, RunFolder(trainer.default_root_dir).best)
-        log.info("best so far: %s %.4g after update %d", self.monitor, value, self.update)
-
-    def _is_better(self, value: float) -> bool:
-        """NaN is better than nothing only."""
-        if self.value is None or math.isnan(self.value):
-            return True
-        return value > self.value if self.mode == "max" else value < self.value
+        return {
+            "state_dict": trainer.strategy.lightning_module_state_dict(),
+            "update": trainer.global_step,
+            "monitor": self.monitor,
+            "value": value,
+            "crosslight": pl_module.checkpoint_facts,
+            "scores": {name: score._asdict() for name, score in pl_module.validation_result.scores.items()},
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "update": self.update}
+        return {"values": self.values}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.value, self.update = state_dict["value"], state_dict["update"]
+        self.values = state_dict["values"]

@@ -38,6 +38,8 @@ class Progress(Callback):
         self._paused = time.monotonic()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         self._since += time.monotonic() - self._paused
         shown = {k: float(v) for k, v in sorted(trainer.callback_metrics.items()) if k.startswith("val/")}
         for logger in trainer.loggers:  # Lightning itself would log them one update early

@@ -17,6 +17,8 @@ class Samples(Callback):
         self.count = count
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         result = getattr(pl_module, "validation_result", None)
         if result is None or not trainer.is_global_zero:
             return

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 class Saver(Checkpoint):
     """Every `every_n_updates`, and at the end; the last `keep_last` files of this run stay.
 
+    What a signal or an earlier end has saved in between goes with the next save, so a run that was stopped has the same
+    files, and the same average of the last ones, as one that never was.
+
     A `Checkpoint`, so Lightning runs it after the other callbacks, whose state it saves.
     """
 
@@ -92,6 +95,8 @@ class Saver(Checkpoint):
             pl_module.abandoned = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         self._due |= trainer.should_stop or bool(self._signal)  # early stopping decides only now
         if self._due and not trainer.is_last_batch and not self._making_up:
             self._save(trainer, pl_module)
@@ -129,7 +134,8 @@ class Saver(Checkpoint):
             trainer.save_checkpoint(folder.at_update(trainer.global_step))
             if trainer.is_global_zero:
                 saved = [path for path in folder.updates_saved() if update_of(path) <= trainer.global_step]
-                for path in saved[: -self.keep_last]:
+                regular = [path for path in saved[:-1] if update_of(path) % self.every_n_updates == 0]
+                for path in {*saved}.difference([*regular, saved[-1]][-self.keep_last :]):
                     path.unlink()
         if self._signal:
             log.info("saved after update %d; resume=%s goes on from there", trainer.global_step, folder.path)

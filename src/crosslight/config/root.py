@@ -35,6 +35,7 @@ class RunConfig:
     decode: Any = MISSING
     trainer: Any = MISSING
     callbacks: Any = None
+    averaging: Any = MISSING
     logger: Any = None
 
 

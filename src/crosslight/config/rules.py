@@ -48,6 +48,13 @@ def check_rules(config: Mapping[str, Any]) -> None:
                 f"callbacks.{name}.mode: {callback['mode']!r} would keep the worst {monitor}; "
                 f"give callbacks.{name}.mode={better}"
             )
+    for which, (callback, setting) in {"last": ("saver", "keep_last"), "best": ("best", "keep")}.items():
+        wanted, kept = config["averaging"].get(which, 0), (callbacks or {}).get(callback, {}).get(setting)
+        if kept is not None and wanted > kept:
+            raise ConfigError(
+                f"averaging.{which}: {wanted} is more than callbacks.{callback}.{setting}={kept} checkpoints, which "
+                f"stay; give averaging.{which}={kept if kept > 1 else 0}, or a larger callbacks.{callback}.{setting}"
+            )
     total, steps = config["scheduler"].get("total_steps"), config["trainer"]["max_steps"]
     if total is not None and total < steps:
         raise ConfigError(f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; give both")

@@ -28,8 +28,13 @@ def save_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
         reason = error if isinstance(error, OSError) else (error.__cause__ or error.__context__ or error)
         raise RunError(
             f"{path}: cannot be written ({' '.join(str(reason).split())}); what was saved before is intact: make room, "
-            f"then resume={path.parents[1]}"
+            f"then resume={run_of(path)}"
         ) from error
+
+
+def run_of(path: Path) -> Path:
+    """The run folder that a checkpoint lies in."""
+    return next((above.parent for above in path.parents if above.name == "checkpoints"), path.parent)
 
 
 def content_hash(value: Any) -> str:
@@ -85,7 +90,7 @@ def check_tokenizer(checkpoint: Any, content_hash: str, path: Path) -> None:
     if facts is None:
         raise RunError(f"{path}: not a checkpoint of a run of ours")
     if facts["tokenizer_sha256"] != content_hash:
-        raise RunError(f"{path}: the tokenizer in {path.parents[1] / 'tokenizer'} does not match this checkpoint")
+        raise RunError(f"{path}: the tokenizer in {run_of(path) / 'tokenizer'} does not match this checkpoint")
 
 
 def model_weights(checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:

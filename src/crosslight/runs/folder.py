@@ -1,6 +1,7 @@
 """What lies where in a run folder. Every path is relative to it, so a run can be moved."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from crosslight.errors import RunError
 
 GROUPS = (
     *("model", "data", "cleaning", "batching", "tokenizer", "task", "optimizer", "scheduler", "decode", "trainer"),
-    *("callbacks", "logger"),
+    *("callbacks", "averaging", "logger"),
 )
 
 
@@ -26,6 +27,7 @@ class RunFolder:
         self.record = self.path / "record.json"
         self.checkpoints = self.path / "checkpoints"
         self.best = self.checkpoints / "best.ckpt"
+        self.kept = self.checkpoints / "best"
         self.tokenizer = self.path / "tokenizer"
         self.hypotheses = self.path / "hypotheses"
 
@@ -76,6 +78,10 @@ class RunFolder:
         """Where the checkpoint after that update lies."""
         return self.checkpoints / f"update={update}.ckpt"
 
+    def kept_at(self, update: int) -> Path:
+        """Where the weights of that update lie while they are among the best."""
+        return self.kept / f"update={update}.ckpt"
+
 
 def update_of(path: Path) -> int:
     """The update after which a checkpoint was saved, from its name."""
@@ -103,6 +109,21 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.fsync(descriptor)  # the rename, too, survives a power cut
     finally:
         os.close(descriptor)
+
+
+def link_atomically(source: Path, target: Path) -> None:
+    """Give a file a second name in place of what `target` names now; a copy where the disk has no hard links."""
+    temporary = target.with_name(f"{target.name}.tmp{os.getpid()}")
+    try:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            with replacing(target) as file, open(source, "rb") as original:
+                shutil.copyfileobj(original, file)
+        else:
+            temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)  # renaming one name of a file to another of its names does nothing
 
 
 def write_atomically(path: Path, data: bytes) -> None:

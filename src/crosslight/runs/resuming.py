@@ -17,7 +17,7 @@ FREE = ("cache", "expect", "resume", "unsafe_classes", "trainer.devices", "train
 
 KEPT = (
     *("model", "tokenizer", "task._target_", "task.objective._target_", "task.no_decay", "optimizer._target_"),
-    *("scheduler._target_", "callbacks.best"),
+    *("scheduler._target_", "callbacks.best.monitor", "callbacks.best.mode"),
 )
 """Settings that a run keeps; those of the batches are compared with the position in training (TranslationData)."""
 

@@ -4,10 +4,11 @@ A search takes as many steps as its sentences need, so processes that gathered w
 other for ever. Weights are therefore gathered whole before an evaluation and spread again after it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 
@@ -37,6 +38,12 @@ def spread_weights(model: nn.Module) -> None:
     for part in _sharded(model):
         part.reshard()
         part.set_reshard_after_forward(part is not model, recurse=False)
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give the model these weights, which every process has; of a model that is spread each takes its part."""
+    state: dict[str, Any] = {**weights}
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
 
 
 def _sharded(model: nn.Module) -> Iterator[FSDPModule]:
