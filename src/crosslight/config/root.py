@@ -35,6 +35,12 @@ class RunConfig:
 
 
 def register() -> None:
-    """Make `run_config` known to Hydra, and the `first_of` resolver that picks the run folder."""
+    """Make `run_config` known to Hydra, and the resolvers `first_of` (picks the run folder) and `share_of`."""
     ConfigStore.instance().store(name="run_config", node=RunConfig)
     OmegaConf.register_new_resolver("first_of", lambda *choices: next(c for c in choices if c), replace=True)
+    OmegaConf.register_new_resolver("share_of", _share_of, replace=True)
+
+
+def _share_of(share: Any, whole: Any) -> Any:
+    """A share of a number of steps, rounded; what is no number stays as it is, for the signature check to say so."""
+    return round(share * whole) if isinstance(share, int | float) and isinstance(whole, int | float) else whole

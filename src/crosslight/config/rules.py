@@ -45,7 +45,10 @@ def check_rules(config: Mapping[str, Any]) -> None:
             )
     total, steps = config["scheduler"].get("total_steps"), config["trainer"]["max_steps"]
     if total is not None and total < steps:
-        raise ConfigError(f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; give both")
+        raise ConfigError(
+            f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; "
+            f"give scheduler.total_steps={steps} as well"
+        )
     if str(config["trainer"]["precision"]).startswith("16") and config["optimizer"].get("fused") is False:
         raise ConfigError("optimizer.fused: trainer.precision=16 needs optimizer.fused=true")
 
