@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 EVERYTHING_ABOVE = set(MAY_IMPORT)
 MAY_IMPORT |= {
     "build": EVERYTHING_ABOVE,
+    "rates": {"errors", "config", "description"},
     "preparing": EVERYTHING_ABOVE | {"build"},
     "inference": EVERYTHING_ABOVE | {"build"},
     "describing": EVERYTHING_ABOVE | {"build", "preparing"},
