@@ -37,7 +37,8 @@ MAY_IMPORT |= {
     "preparing": EVERYTHING_ABOVE | {"build"},
     "inference": EVERYTHING_ABOVE | {"build"},
     "describing": EVERYTHING_ABOVE | {"build", "preparing"},
-    "app": EVERYTHING_ABOVE | {"build", "preparing"},
+    "budgeting": EVERYTHING_ABOVE | {"build", "preparing"},
+    "app": EVERYTHING_ABOVE | {"build", "preparing", "budgeting"},
     "starting": EVERYTHING_ABOVE | {"build", "app"},
 }
 """Every part names only parts above it, so there is no cycle between parts."""

@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from crosslight import build
+from crosslight.budgeting import with_budget
 from crosslight.build import Config
 from crosslight.data.encoded import EncodedPairs
 from crosslight.data.scripts import scripts_of
@@ -23,7 +24,7 @@ from crosslight.models.encoder_decoder import parameters_by_part
 from crosslight.preparing import Prepared, prepare
 from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import check_tokenizer, file_hash, load_checkpoint, model_weights
-from crosslight.runs.folder import RunFolder, write_atomically
+from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import other_ranks, pinned_threads, rank, started_from_outside
 from crosslight.runs.record import Record, hyper_parameters
 from crosslight.runs.trainer import TrainerRecipe
@@ -44,8 +45,9 @@ def train(config: Config, folder: RunFolder) -> Record:
     # from now on part of the run: a resume on another number of processes makes the same updates
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
     with attempt(folder, config["name"]) as record:
-        write_atomically(folder.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
+        folder.write_config(config)
         prepared = prepare(config, folder.tokenizer)
+        config = with_budget(config, folder, recipe, prepared, record)
         with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes):
             _fit_and_test(config, folder, recipe, prepared, record)
     log.info("\n%s", score_table(record.content["scores"]))
@@ -148,6 +150,7 @@ def _record_training(
         updates=trainer.global_step,
         processes=trainer.world_size,
         virtual_ranks=trainer.datamodule.virtual_ranks,
+        max_tokens=config["batching"]["max_tokens"],
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
         epochs=trainer.current_epoch,
@@ -249,8 +252,11 @@ def join(folder: RunFolder) -> Record:
     logging.basicConfig(level=logging.WARNING, format=f"[rank {rank()}] %(message)s")
     recipe = build.build_trainer_recipe(config)
     record = Record(folder.record, writes=False)
+    prepared = prepare(config, folder.tokenizer)
+    if config["batching"]["max_tokens"] == "auto":  # torchrun has started us while rank 0 is measuring
+        config = folder.wait_for_budget()
     with pinned_threads(recipe.threads_per_process):
-        _fit_and_test(config, folder, recipe, prepare(config, folder.tokenizer), record)
+        _fit_and_test(config, folder, recipe, prepared, record)
     return record
 
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,10 +41,22 @@ class RunFolder:
             )
         return folder
 
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Keep the resolved config."""
+        write_atomically(self.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
+
     def wait_until_started(self, seconds: float = 300.0) -> None:
         """For a rank above 0 that torchrun or srun has started: wait until rank 0 has written config and tokenizer."""
+        self._wait(lambda: self.config.is_file() and (self.tokenizer / "tokenizer.json").is_file(), seconds)
+
+    def wait_for_budget(self, seconds: float = 300.0) -> dict[str, Any]:
+        """For the same ranks: the config, once rank 0 has found a number for `batching.max_tokens=auto`."""
+        self._wait(lambda: self.read_config()["batching"]["max_tokens"] != "auto", seconds)
+        return self.read_config()
+
+    def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not (self.config.is_file() and (self.tokenizer / "tokenizer.json").is_file()):
+        while not ready():
             if time.monotonic() > end:
                 raise RunError(
                     f"{self.path}: rank 0 has not started a run here; all processes need one folder, "
