@@ -10,7 +10,7 @@ GPU_SHARE = 0.9
 """The rest is for what the allocator cannot use, and for the library that talks to other GPUs."""
 
 CPU_SHARE = 0.5
-"""The rest is for what the allocator loses (a fifth, as measured), validation, loaders, other programs."""
+"""The rest is for what the allocator loses (a quarter, as measured), validation, loaders, other programs."""
 
 
 def memory_limit(*, on_gpu: bool, processes: int) -> int:
