@@ -7,6 +7,10 @@ numbers and plots.
 `run=outputs/…` describes the data of a run, with its tokenizer and its config; then only values of data, cleaning and
 batching can be changed. `output=FILE.html` says where the page goes; by default that is description.html in the run
 folder, or outputs/NAME.html; `output=null` writes none.
+
+`scheduler=cosine`, or several as `scheduler=[cosine,wsd]`, describes the learning rate instead, without touching data:
+values such as scheduler.warmup_steps=…, trainer.max_steps=… and optimizer.lr=… count, and so does data=…, for its file
+may set them. The page is outputs/schedule.html; `output=FILE.png` (.svg, .pdf) is the plot alone.
 """
 
 import logging
@@ -15,6 +19,7 @@ from pathlib import Path
 
 from crosslight.config.arguments import checked_output, run_script, with_values
 from crosslight.errors import ConfigError
+from crosslight.runs.folder import RunFolder, write_atomically
 
 CHANGEABLE = ("data", "cleaning", "batching")
 
@@ -29,13 +34,15 @@ def main() -> None:
     own = {key: value for key, _, value in (a.partition("=") for a in sys.argv[1:]) if key in ("run", "output")}
     overrides = [argument for argument in sys.argv[1:] if argument.partition("=")[0] not in own]
 
+    chosen = next((a.partition("=")[2] for a in overrides if a.startswith("scheduler=")), None)
+    if chosen is not None and "run" not in own:
+        return describe_schedules(chosen, overrides, own.get("output", "outputs/schedule.html"))
+
     from omegaconf import OmegaConf
 
-    from crosslight.build import plain
-    from crosslight.config.compose import compose
+    from crosslight.config.compose import compose, plain
     from crosslight.describing import describe
     from crosslight.description.page import as_html, as_text
-    from crosslight.runs.folder import RunFolder, write_atomically
 
     if "run" in own:
         folder = RunFolder.existing(own["run"])
@@ -52,12 +59,32 @@ def main() -> None:
         description = describe(config)
     print(as_text(description))
     if own.get("output") != "null":
-        page = checked_output(own["output"]) if "output" in own else page
-        try:
-            write_atomically(page, as_html(description).encode())
-        except OSError as error:
-            raise ConfigError(f"output: {page} cannot be written ({error.strerror})") from error
-        print(f"\n{page}")
+        write(checked_output(own["output"]) if "output" in own else page, as_html(description).encode())
+
+
+def describe_schedules(chosen: str, overrides: list[str], output: str) -> None:
+    """Print and draw the learning rate under each of the chosen schedules: `cosine` or `[cosine,wsd]`."""
+    from crosslight.config.compose import compose, plain
+    from crosslight.description.plots import PICTURES
+    from crosslight.description.schedules import as_html, as_picture, as_text
+    from crosslight.rates import describe_schedule
+
+    others = [override for override in overrides if not override.startswith("scheduler=")]
+    names = [name.strip() for name in chosen.strip("[]").split(",")]
+    curves = [describe_schedule(plain(compose([*others, f"scheduler={name}"])), name) for name in names]
+    print(as_text(curves))
+    if output != "null":
+        path = checked_output(output)
+        write(path, as_picture(curves, path.suffix) if path.suffix in PICTURES else as_html(curves).encode())
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write the page or picture and print its name, last."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise ConfigError(f"output: {path} cannot be written ({error.strerror})") from error
+    print(f"\n{path}")
 
 
 if __name__ == "__main__":

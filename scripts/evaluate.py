@@ -15,9 +15,9 @@ KEYS = dict.fromkeys(["run", "checkpoint", "split", "source", "reference", "data
 
 def main() -> None:
     arguments = script_arguments(__doc__, KEYS, needed=["run"])
-    from crosslight.app import score_table
     from crosslight.data.lines import write_lines
     from crosslight.inference import evaluate, load_run, test_sets
+    from crosslight.recording import score_table
 
     run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
     split = "test" if "source" in arguments else arguments.get("split", "test")

@@ -34,11 +34,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 EVERYTHING_ABOVE = set(MAY_IMPORT)
 MAY_IMPORT |= {
     "build": EVERYTHING_ABOVE,
+    "rates": {"errors", "config", "description"},
     "preparing": EVERYTHING_ABOVE | {"build"},
     "inference": EVERYTHING_ABOVE | {"build"},
     "describing": EVERYTHING_ABOVE | {"build", "preparing"},
+    "budgeting": EVERYTHING_ABOVE | {"build", "preparing", "inference"},
     "endgame": EVERYTHING_ABOVE,
-    "app": EVERYTHING_ABOVE | {"build", "preparing", "inference", "endgame"},
+    "recording": EVERYTHING_ABOVE | {"build", "preparing"},
+    "app": EVERYTHING_ABOVE | {"build", "preparing", "inference", "budgeting", "endgame", "recording"},
     "starting": EVERYTHING_ABOVE | {"build", "app"},
 }
 """Every part names only parts above it, so there is no cycle between parts."""

@@ -10,26 +10,26 @@ import warnings
 from typing import Any
 
 import torch
-import yaml
 
 from crosslight import build
+from crosslight.budgeting import with_budget
 from crosslight.build import Config
-from crosslight.data.encoded import EncodedPairs
 from crosslight.data.scripts import scripts_of
 from crosslight.errors import CrosslightError, ExpectationError
 from crosslight.inference import load_run
-from crosslight.metrics.translation import Score, check_target_language
+from crosslight.metrics.translation import check_target_language
 from crosslight.models.encoder_decoder import parameters_by_part
 from crosslight.objectives.distillation import with_absolute_teacher
 from crosslight.preparing import Prepared, prepare
+from crosslight.recording import log_hyperparameters, record_scores, record_training, score_table
 from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
 from crosslight.runs.exactness import circumstances, differences, doubts, price_of_determinism
-from crosslight.runs.folder import RunFolder, write_atomically
+from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import end_with, other_ranks, pinned_threads
 from crosslight.runs.meeting import Meeting, of_launch
 from crosslight.runs.ranks import rank
-from crosslight.runs.record import Record, hyper_parameters
+from crosslight.runs.record import Record
 from crosslight.runs.resuming import resume_point
 from crosslight.runs.signals import interruption
 from crosslight.runs.trainer import TrainerRecipe
@@ -49,8 +49,9 @@ def train(config: Config, folder: RunFolder) -> Record:
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
     config |= {"task": with_absolute_teacher(config["task"])}
     with attempt(folder, config["name"]) as record:
-        write_atomically(folder.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
+        folder.write_config(config)
         prepared = prepare(config, folder.tokenizer)
+        config = with_budget(config, folder, recipe, prepared, record)
         with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes) as meeting:
             if meeting:
                 meeting.agree(_facts(folder, prepared))
@@ -114,14 +115,14 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
     )
     start = time.monotonic()
     trainer, loggers = _fit(config, folder, recipe, task, data, record)
-    _record_training(record, config, prepared, trainer, parts, time.monotonic() - start)
+    record_training(record, config, prepared, trainer, parts, time.monotonic() - start)
     choose_weights(trainer, task, data, averaging=build.build_averaging(config), folder=folder, record=record)
     weights = load_checkpoint(folder.best)
     load_weights(model, model_weights(weights))
     if prepared.tests:
         trainer.test(task, data, verbose=False)
-    _record_scores(record, folder, task, weights)
-    _log_hyperparameters(config, record, loggers)
+    record_scores(record, folder, task, weights)
+    log_hyperparameters(config, record, loggers)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -163,92 +164,6 @@ def _fit(
             continue
         record.update(rollbacks=rollbacks, skipped=task.skipped)
         return trainer, loggers
-
-
-def _record_training(
-    record: Record,
-    config: Config,
-    prepared: Prepared,
-    trainer: Any,
-    parts: dict[str, int],
-    seconds: float,
-) -> None:
-    from crosslight.callbacks.progress import Progress
-
-    progress = next((c for c in trainer.callbacks if isinstance(c, Progress)), None)
-    trained = progress.training_seconds if progress else seconds
-    record.update(
-        updates=trainer.global_step,
-        processes=trainer.world_size,
-        nodes=trainer.num_nodes,
-        virtual_ranks=trainer.datamodule.virtual_ranks,
-        threads=torch.get_num_threads(),
-        precision=str(trainer.precision),
-        epochs=trainer.current_epoch,
-        training_seconds=round(trained, 2),
-        target_tokens=progress.tokens if progress else None,
-        target_tokens_per_second=round(progress.tokens / max(trained, 1e-9), 1) if progress else None,
-        parameters={"total": sum(parts.values()), **parts},
-        decode=config["decode"],
-        tokenizer_sha256=prepared.tokenizers.content_hash,
-        data={
-            "train": {
-                "name": prepared.train.name,
-                "pairs": prepared.report["kept"],
-                "sha256": prepared.train.content_hash,
-                **{key: prepared.report[key] for key in ("read", "left_out", "truncated", "parts", "leaks")},
-            },
-            "validation": _description(prepared.validation),
-            "test": {name: _description(test) for name, test in prepared.tests.items()},
-        },
-    )
-
-
-def _description(data: EncodedPairs) -> dict[str, Any]:
-    return {"name": data.name, "lines": len(data), "sha256": data.content_hash}
-
-
-def _record_scores(record: Record, folder: RunFolder, task: Any, weights: dict[str, Any]) -> None:
-    from crosslight.data.lines import write_lines
-
-    if rank():
-        return
-    best = {"file": str(folder.best.relative_to(folder.path)), "sha256": file_hash(folder.best)}
-    best["candidate"] = weights.get("candidate", "best single")
-    record.update(checkpoint=best | {key: weights[key] for key in ("update", "monitor", "value")})
-    record.add_scores("validation", "validation", {k: Score(**v) for k, v in weights["scores"].items()})
-    folder.hypotheses.mkdir(exist_ok=True)
-    for name, result in task.test_results.items():
-        record.add_scores("test", name, result.scores)
-        write_lines(folder.hypotheses / f"{name}.txt", result.hypotheses)
-
-
-def _log_hyperparameters(config: Config, record: Record, loggers: list[Any]) -> None:
-    """The hyper-parameters with the final scores, for TensorBoard's HPARAMS page."""
-    from lightning.pytorch.loggers import TensorBoardLogger
-
-    final = {
-        f"final/{split}/{test_set}/{metric}": score["value"]
-        for split, sets in record.content.get("scores", {}).items()
-        for test_set, scores in sets.items()
-        for metric, score in scores.items()
-    }
-    for logger in loggers:
-        if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(hyper_parameters(config), final)
-            logger.save()
-
-
-def score_table(scores: dict[str, Any]) -> str:
-    """The scores of a record as text, one line a number with its signature."""
-    rows = [
-        (f"{split} {test_set}", metric, f"{score['value']:.4f}" if metric == "loss" else f"{score['value']:.2f}", score)
-        for split, sets in scores.items()
-        for test_set, metrics in sets.items()
-        for metric, score in metrics.items()
-    ]
-    width = max((len(row[0]) for row in rows), default=0)
-    return "\n".join(f"{r[0]:{width}}  {r[1]:11}  {r[2]:>8}  {r[3]['signature']}" for r in rows)
 
 
 def _judge(config: Config, record: Record) -> None:

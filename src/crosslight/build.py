@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from crosslight.config.check import check_config, locate
+from crosslight.config.compose import plain as plain
 from crosslight.config.rules import check_rules, longest_sequence
 from crosslight.data.batching import Batching
 from crosslight.data.cleaning import Cleaning
@@ -32,16 +31,6 @@ Config = Mapping[str, Any]
 
 AFTER_TRAINING = ("model", "data", "batching", "tokenizer", "scheduler", "decode", "trainer")
 """The groups whose classes a trained run needs; the others would import Lightning."""
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """The config as plain data, all interpolations resolved."""
-    try:
-        container = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
 
 
 def check(config: Config, *, trusted_only: bool = False) -> None:

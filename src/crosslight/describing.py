@@ -31,6 +31,11 @@ def describe(config: Config, tokenizer_folder: Path | None = None, *, trusted_on
             "batching.shuffle_buffer: a stream is known only when it has been read to its end; describe it with "
             "batching.shuffle_buffer=null, which prepares all of it in the cache"
         )
+    if batching.max_tokens == "auto":
+        raise ConfigError(
+            "batching.max_tokens: auto is known only where a model is about to be trained; give a number to "
+            "describe the batches, such as batching.max_tokens=4096"
+        )
     if tokenizer_folder is not None:
         load_tokenizers(tokenizer_folder)  # a run without any is an error here, no reason to learn them
     start = time.monotonic()
@@ -47,7 +52,7 @@ def describe(config: Config, tokenizer_folder: Path | None = None, *, trusted_on
         **{name if name == "test" else f"test {name}": data for name, data in prepared.tests.items()},
     }
     evaluation = [describe_set(name, data, tokenizers, tag_ids=tag_ids) for name, data in sets.items()]
-    budget = batching.max_tokens
+    budget = batching.budget
     batches = [
         describe_batches(pairs, tokens, window=window, seed=config["seed"], shares=prepared.shares)
         for tokens in sorted({max(1, budget // 2), budget, 2 * budget, 4 * budget})

@@ -81,8 +81,8 @@ def prepare(config: Config, tokenizer_folder: Path | None = None) -> Prepared:
     limit = config["model"].get("positions", {}).get("max_positions")
     validation_data = encode_pairs(validation, tokenizers, limit)
     tests_data = {name: encode_pairs(test, tokenizers, limit) for name, test in tests.items()}
-    if isinstance(train_data, EncodedPairs):
-        warn_of_over_budget(train_data, batching.max_tokens, "batching.max_tokens")
+    if isinstance(train_data, EncodedPairs) and batching.max_tokens != "auto":
+        warn_of_over_budget(train_data, batching.budget, "batching.max_tokens")
     for data in (validation_data, *tests_data.values()):
         warn_of_over_budget(data, batching.eval_max_tokens, "batching.eval_max_tokens")
     tag_ids = frozenset(tokenizers.source.symbol_id(tag) for tag in tags.values())

@@ -137,7 +137,17 @@ def test_without_a_mistake_there_is_no_complaint() -> None:
         ("task/objective=r_drop task.objective.alpha=-1.0", "task.objective.alpha: -1.0 is negative; give 0 or more"),
         ("task/objective=distillation", "task.objective.teacher: a value is needed; give task.objective.teacher=…"),
         ("decode.beam_size=0", "decode.n_best: need 1 <= n_best=1 <= decode.beam_size=0"),
-        ("scheduler.warmup_steps=-1", "scheduler.warmup_steps: -1 is negative"),
+        ("scheduler.warmup_steps=-1", "scheduler.warmup_steps: -1 is negative; 0 is no warm-up"),
+        ("scheduler.floor=1.5", "scheduler.floor: 1.5 is no share of optimizer.lr; give a number from 0 to 1"),
+        (
+            "scheduler=wsd scheduler.decay_steps=2000",
+            "scheduler.decay_steps: 2000 is not within scheduler.total_steps=1000",
+        ),
+        ("scheduler=wsd trainer.max_steps=abc", "scheduler.total_steps: 'abc' is not a whole number"),
+        (
+            "scheduler.total_steps=900",
+            "scheduler.total_steps: 900 ends before trainer.max_steps=1000; give scheduler.t",
+        ),
         # rules that span groups
         (
             "data=wmt14 tokenizer.joint=false",

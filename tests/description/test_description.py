@@ -142,7 +142,7 @@ def test_padding_and_updates_are_those_of_the_tensors_that_training_gets(
     data = in_parts(pairs, tokenizers, [110, 190])
     module: Any = TranslationData.__new__(TranslationData)
     module.train, module.shares, module.seed = data, shares, 5
-    module.batching = type("Budget", (), {"max_tokens": 400})
+    module.batching = type("Budgeted", (), {"budget": 400})
     plan = module.plan(0)
     found = describe_batches(data, 400, window=6, seed=5, shares=shares)
     tensors = [collate(data, rows, tokenizers, epoch=0, index=0) for rows in plan]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,3 +33,25 @@ def test_fused_attention_equals_the_plain_one() -> None:
     mask[0, ..., 3:] = False
     plain = attention_weights(attention_scores(query, key, 8**-0.5), mask) @ value
     torch.testing.assert_close(attend(query, key, value, mask), plain, rtol=1e-4, atol=1e-4)
+
+
+def test_the_budget_that_is_found_fills_what_it_may_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from texts import numbers
+
+    from crosslight import build
+    from crosslight.config.compose import compose, plain
+    from crosslight.runs.budget import Shapes, _Trial, find_budget
+
+    limit, tokenizers = 2 * 2**30, numbers(8000)
+    config = plain(compose(["data=text_files", "model=small", "trainer=gpu"]))
+    recipe = build.build_trainer_recipe(config)
+
+    def task() -> Any:
+        parts = {"model": build.build_model(config, tokenizers), "search": build.build_search(config)}
+        return build.build_task(config, tokenizers=tokenizers, recipe=recipe, test_langs={}, **parts)
+
+    monkeypatch.setattr("crosslight.runs.budget.memory_limit", lambda **_: limit)
+    found = find_budget(task(), recipe, Shapes(100, 5, None), token=2).max_tokens
+    trial = _Trial(task(), recipe, token=2)
+    used = max(trial.measure(found // width, width) for width in (100, 5))
+    assert 0.85 * limit < used <= limit

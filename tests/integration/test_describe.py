@@ -126,6 +126,15 @@ def test_a_run_keeps_its_model_and_tokenizer(command: Command, copy_run: Path) -
     assert "with run=… only values of data, cleaning, batching can be changed" in done.stderr
 
 
+def test_schedules_are_drawn_without_data(command: Command, tmp_path: Path) -> None:
+    options = ["scheduler.warmup_steps=50", "trainer.max_steps=400", "optimizer.lr=0.25"]
+    done = command(SCRIPT, "scheduler=[cosine,wsd]", *options, "output=new/rates.png", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "new/rates.png"
+    assert (tmp_path / "new" / "rates.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"^ +50  end of warm-up  2.500e-01  2.500e-01$", done.stdout, flags=re.MULTILINE)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".png"]
+
+
 def test_help_says_how_it_is_called(command: Command) -> None:
     assert "python scripts/describe.py data=…" in command(SCRIPT, "--help").stdout
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from crosslight.errors import ConfigError
-from crosslight.optim.schedules import Constant, Cosine, InverseSquareRoot, Noam
+from crosslight.optim.schedules import Constant, Cosine, InverseSquareRoot, Noam, WarmupStableDecay
 
 PEAK = 3e-4
 UPDATES = range(1, 41)
@@ -18,6 +18,7 @@ def kinds(warmup_steps: int) -> dict:
         "inverse_sqrt": InverseSquareRoot(warmup_steps=warmup_steps),
         "cosine": Cosine(warmup_steps=warmup_steps, total_steps=40, floor=0.1),
         "constant": Constant(warmup_steps=warmup_steps),
+        "wsd": WarmupStableDecay(warmup_steps=warmup_steps, total_steps=40, decay_steps=16, floor=0.1),
     }
 
 
@@ -32,7 +33,7 @@ def test_noam_has_the_numbers_of_the_paper():  # F07
     assert noam(77, 1.0) == noam(77, PEAK)
 
 
-@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "constant"])
+@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "constant", "wsd"])
 def test_rate_rises_in_equal_steps_from_the_first_update_to_the_peak_at_the_warm_up_end(name):  # F06
     schedule = kinds(10)[name]
     rates = [schedule(update, PEAK) for update in UPDATES]
@@ -40,8 +41,8 @@ def test_rate_rises_in_equal_steps_from_the_first_update_to_the_peak_at_the_warm
     for update in range(1, 11):
         assert rates[update - 1] == pytest.approx(peak * update / 10, rel=1e-9)
     assert max(rates) == pytest.approx(peak, rel=1e-9)
-    if name == "constant":
-        assert set(rates[9:]) == {PEAK}
+    if name in ("constant", "wsd"):
+        assert set(rates[9:] if name == "constant" else rates[9:24]) == {PEAK}
     else:
         assert all(later < earlier for earlier, later in itertools.pairwise(rates[9:]))
     assert rates == [kinds(10)[name](update, PEAK) for update in UPDATES]  # no memory of earlier calls
@@ -57,6 +58,11 @@ def test_rate_rises_in_equal_steps_from_the_first_update_to_the_peak_at_the_warm
         ("cosine", 40, PEAK * 0.1),
         ("cosine", 500, PEAK * 0.1),
         ("constant", 500, PEAK),
+        ("wsd", 24, PEAK),
+        ("wsd", 28, PEAK * (0.1 + 0.9 / 2)),  # a quarter of the decay is over, and its root is a half
+        ("wsd", 33, PEAK * (0.1 + 0.9 * 0.25)),
+        ("wsd", 40, PEAK * 0.1),
+        ("wsd", 500, PEAK * 0.1),
     ],
 )
 def test_rate_after_the_warm_up_has_its_exact_value(name, update, rate):
@@ -64,7 +70,7 @@ def test_rate_after_the_warm_up_has_its_exact_value(name, update, rate):
 
 
 @pytest.mark.parametrize("warmup_steps", [0, 1])
-@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "constant"])
+@pytest.mark.parametrize("name", ["noam", "inverse_sqrt", "cosine", "constant", "wsd"])
 def test_without_a_warm_up_the_first_update_is_the_highest(name, warmup_steps):  # F07
     schedule = kinds(warmup_steps)[name]
     rates = [schedule(update, PEAK) for update in UPDATES]
@@ -76,15 +82,55 @@ def test_without_a_warm_up_the_first_update_is_the_highest(name, warmup_steps): 
     assert rates[0] == pytest.approx(peak, rel=2e-3)
 
 
-def test_impossible_steps_are_refused_by_name():
-    for make in (
-        lambda: Noam(d_model=64, warmup_steps=-1, factor=1.0),
-        lambda: InverseSquareRoot(warmup_steps=-1),
-        lambda: Cosine(warmup_steps=-1, total_steps=9, floor=0.0),
-        lambda: Constant(warmup_steps=-1),
-    ):
-        with pytest.raises(ConfigError, match=r"scheduler\.warmup_steps: -1 is negative"):
-            make()
+NOAM = {"d_model": 64, "warmup_steps": 0, "factor": 1.0}
+COSINE = {"warmup_steps": 0, "total_steps": 9, "floor": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (Noam, NOAM | {"warmup_steps": -1}, "warmup_steps: -1 is negative; 0 is no warm-up"),
+        (InverseSquareRoot, {"warmup_steps": -1}, "warmup_steps: -1 is negative; 0 is no warm-up"),
+        (Cosine, COSINE | {"warmup_steps": -1}, "warmup_steps: -1 is negative; 0 is no warm-up"),
+        (Constant, {"warmup_steps": -1}, "warmup_steps: -1 is negative; 0 is no warm-up"),
+        (WarmupStableDecay, COSINE | {"warmup_steps": -1, "decay_steps": 2}, "warmup_steps: -1 is negative"),
+        (Noam, NOAM | {"factor": 0.0}, "factor: 0.0 gives no rate to train with; the paper's is 1"),
+        (Noam, NOAM | {"factor": math.nan}, "factor: nan gives no rate"),
+        (Noam, NOAM | {"d_model": 0}, "d_model: 0 is less than 1; give that of the model"),
+        (Cosine, COSINE | {"floor": 1.5}, "floor: 1.5 is no share of optimizer.lr; give a number from 0 to 1"),
+        (Cosine, COSINE | {"floor": math.nan}, "floor: nan is no share"),
+        (WarmupStableDecay, COSINE | {"decay_steps": 2, "floor": -0.1}, "floor: -0.1 is no share"),
+        (
+            WarmupStableDecay,
+            COSINE | {"decay_steps": -1},
+            "decay_steps: -1 is not within scheduler.total_steps=9; a fi",
+        ),
+        (WarmupStableDecay, COSINE | {"decay_steps": 10}, "decay_steps: 10 is not within scheduler.total_steps=9"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(kind, settings, message):
+    with pytest.raises(ConfigError) as error:
+        kind(**settings)
+    assert str(error.value).startswith(f"scheduler.{message}")
+
+
+def test_without_a_decay_the_stable_rate_stays():
+    schedule = WarmupStableDecay(warmup_steps=4, total_steps=9, decay_steps=0, floor=0.0)
+    assert [schedule(update, 1.0) for update in (1, 2, 4, 9, 10)] == [0.25, 0.5, 1.0, 1.0, 1.0]
+
+
+def test_a_warm_up_that_reaches_into_the_decay_is_cut_by_it():
+    schedule = WarmupStableDecay(warmup_steps=100, total_steps=10, decay_steps=4, floor=0.0)
+    rates = [schedule(update, 1.0) for update in range(1, 11)]
+    assert rates[:9] == pytest.approx([update / 100 for update in range(1, 10)])
+    assert rates[9] == 0.0
+
+
+def test_the_end_of_a_stable_run_can_be_moved_without_changing_what_was_done():
+    short, long = (WarmupStableDecay(warmup_steps=4, total_steps=n, decay_steps=6, floor=0.0) for n in (20, 50))
+    assert [short(update, PEAK) for update in range(1, 15)] == [long(update, PEAK) for update in range(1, 15)]
+    assert short(20, PEAK) == 0.0
+    assert long(20, PEAK) == PEAK
 
 
 @pytest.mark.parametrize("total_steps", [3, 10])

@@ -40,9 +40,10 @@ class RunConfig:
 
 
 def register() -> None:
-    """Make `run_config` known to Hydra, and the `run_folder` resolver that picks the run folder."""
+    """Make `run_config` known to Hydra, and the resolvers `run_folder` and `share_of`."""
     ConfigStore.instance().store(name="run_config", node=RunConfig)
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    OmegaConf.register_new_resolver("share_of", _share_of, replace=True)
 
 
 def run_folder(resume: str | None, runs: str, new: str) -> str:
@@ -51,3 +52,8 @@ def run_folder(resume: str | None, runs: str, new: str) -> str:
         return resume
     begun = sorted(Path(runs).glob("*/config.yaml"), key=lambda file: file.parent.name) if resume == "auto" else []
     return str(begun[-1].parent) if begun else f"{runs}/{new}"
+
+
+def _share_of(share: Any, whole: Any) -> Any:
+    """A share of a number of steps, rounded; what is no number stays as it is, for the signature check to say so."""
+    return round(share * whole) if isinstance(share, int | float) and isinstance(whole, int | float) else whole

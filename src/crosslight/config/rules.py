@@ -57,7 +57,12 @@ def check_rules(config: Mapping[str, Any]) -> None:
             )
     total, steps = config["scheduler"].get("total_steps"), config["trainer"]["max_steps"]
     if total is not None and total < steps:
-        raise ConfigError(f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; give both")
+        raise ConfigError(
+            f"scheduler.total_steps: {total} ends before trainer.max_steps={steps}; "
+            f"give scheduler.total_steps={steps} as well"
+        )
+    if config["batching"].get("max_tokens") == "auto":
+        _check_auto(config["trainer"])
     if str(config["trainer"]["precision"]).startswith("16") and config["optimizer"].get("fused") is False:
         raise ConfigError("optimizer.fused: trainer.precision=16 needs optimizer.fused=true")
 
@@ -65,6 +70,17 @@ def check_rules(config: Mapping[str, Any]) -> None:
 def longest_sequence(config: Mapping[str, Any]) -> int:
     """How many tokens a training sentence can have, with EOS and the tag of a language."""
     return config["cleaning"]["max_len"] + 1 + bool(config["data"].get("tags"))
+
+
+def _check_auto(trainer: Mapping[str, Any]) -> None:
+    """The budget is found on rank 0, with a whole model, before the other processes start."""
+    several, sharded = trainer["num_nodes"] not in (1, "auto"), trainer["strategy"] == "fsdp"
+    if several or sharded:
+        reason = f"trainer.num_nodes={trainer['num_nodes']}" if several else "trainer.strategy=fsdp"
+        raise ConfigError(
+            f"batching.max_tokens: auto measures a whole model on one machine and cannot speak for {reason}; give a "
+            f"number, such as the one that a run on one machine without it finds"
+        )
 
 
 def _check_root(config: Mapping[str, Any]) -> None:

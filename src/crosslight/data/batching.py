@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +23,33 @@ class Batching:
     """How text is cut into batches.
 
     `max_tokens` is the budget of one micro-batch, for each side, padding included (with subword sampling a batch may be
-    above it by what its pieces grow); `eval_max_tokens` is the same for validation and translation. `num_workers`
-    loader processes prepare batches; 0 prepares them in line.
+    above it by what its pieces grow); `auto` is the most that fits into memory, found before training (runs/budget.py).
+    `eval_max_tokens` is the same for validation and translation. `num_workers` loader processes prepare batches; 0
+    prepares them in line.
     `shuffle_buffer` trains on a stream through a buffer of so many pairs, for corpora that are not worth preparing;
     null prepares the whole corpus first, which shuffles better.
     """
 
-    max_tokens: int
+    max_tokens: int | Literal["auto"]
     eval_max_tokens: int
     num_workers: int
     shuffle_buffer: int | None
 
     def __post_init__(self) -> None:
         for key in ("max_tokens", "eval_max_tokens"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"batching.{key}: {getattr(self, key)} is no budget; a usual one is 4096")
+            value = getattr(self, key)
+            if isinstance(value, int) and value < 1:
+                raise ConfigError(f"batching.{key}: {value} is no budget; a usual one is 4096")
         if self.num_workers < 0:
             raise ConfigError(f"batching.num_workers: {self.num_workers} is no number of processes; 0 uses none")
         if self.shuffle_buffer is not None and self.shuffle_buffer < 1:
             raise ConfigError(f"batching.shuffle_buffer: {self.shuffle_buffer} holds no pair; try 100000, or null")
+
+    @property
+    def budget(self) -> int:
+        """`max_tokens` as a number, which it is once the trainer has one."""
+        assert isinstance(self.max_tokens, int)
+        return self.max_tokens
 
 
 def cut_by_budget(order: Rows, widths: Lengths, max_tokens: int) -> list[Rows]:

@@ -51,7 +51,7 @@ class TranslationData(LightningDataModule):
         if self.shares is not None:
             rows = rows_of_epoch(self.train.parts, self.shares, seed=self.seed, epoch=epoch)
         lengths = self.train.source_lengths, self.train.target_lengths
-        return plan_epoch(*lengths, self.batching.max_tokens, seed=self.seed, epoch=epoch, rows=rows)
+        return plan_epoch(*lengths, self.batching.budget, seed=self.seed, epoch=epoch, rows=rows)
 
     @property
     def _epoch(self) -> int:
@@ -70,7 +70,7 @@ class TranslationData(LightningDataModule):
         if isinstance(self.train, TrainingStream):
             self._stream = StreamLoader(
                 self.train,
-                max_tokens=self.batching.max_tokens,
+                max_tokens=self.batching.budget,
                 share=share_of(*layout),
                 window=self.virtual_ranks * self.accumulate,
                 resampled=self.resampled,
@@ -126,7 +126,7 @@ class TranslationData(LightningDataModule):
     def _plan_facts(self) -> dict[str, Any]:
         """What decides which sentences are in which update; a position means nothing under another plan."""
         return {
-            "batching.max_tokens": self.batching.max_tokens,
+            "batching.max_tokens": self.batching.budget,
             "trainer.virtual_ranks": self.virtual_ranks,
             "trainer.accumulate": self.accumulate,
             "seed": self.seed,

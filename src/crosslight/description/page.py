@@ -39,16 +39,20 @@ def as_text(description: Description) -> str:
 
 def as_html(description: Description) -> str:
     """A page with plots, each beside its numbers, in light or dark as the reader's system has it."""
-    title = escape(_title(description))
     body = "\n".join(
         f'<section aria-labelledby="s{number}"><h2 id="s{number}">{escape(heading)}</h2>{content}</section>'
         for number, (heading, content) in enumerate(_sections(description))
     )
+    return document(_title(description), f"<p>{escape(_summary(description))}</p>\n{_cards(description)}\n{body}")
+
+
+def document(title: str, body: str) -> str:
+    """A page of that title and style around an HTML body."""
+    heading = escape(title)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>{escape(_summary(description))}</p>\n"
-        f"{_cards(description)}\n{body}\n</main>\n</body>\n</html>\n"
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{heading}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{heading}</h1>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -98,12 +102,12 @@ def _sections(description: Description) -> Iterator[tuple[str, str]]:
     yield (
         "Lengths",
         _table(tables.lengths(description))
-        + _figure(Figure(plots.lengths_plot(train), lengths, tables.length_histogram(train)))
-        + _figure(Figure(plots.ratio_plot(train), ratio, tables.ratio_histogram(train)))
-        + _figure(Figure(plots.joint_plot(train), joint, tables.joint_lengths(train))),
+        + figure(Figure(plots.lengths_plot(train), lengths, tables.length_histogram(train)))
+        + figure(Figure(plots.ratio_plot(train), ratio, tables.ratio_histogram(train)))
+        + figure(Figure(plots.joint_plot(train), joint, tables.joint_lengths(train))),
     )
     padding = "Bars of the share of padding on each side for several budgets of tokens."
-    yield "Batches", _figure(Figure(plots.batches_plot(description), padding, tables.batches(description)), "pair wide")
+    yield "Batches", figure(Figure(plots.batches_plot(description), padding, tables.batches(description)), "pair wide")
     examples, leaks = tables.examples(description), tables.leaks(description)
     yield (
         "Cleaning",
@@ -114,16 +118,17 @@ def _sections(description: Description) -> Iterator[tuple[str, str]]:
     frequency = "The number of times that a piece occurs against its rank, both on logarithmic scales."
     yield (
         "Vocabulary",
-        _figure(Figure(plots.frequency_plot(description), frequency, tables.vocabulary(description)))
+        figure(Figure(plots.frequency_plot(description), frequency, tables.vocabulary(description)))
         + _side_by_side(map(tables.pieces, description.vocabularies)),
     )
     yield "Settings", _side_by_side(tables.facts(description))
 
 
-def _figure(figure: Figure, style: str = "pair") -> str:
-    svg = figure.svg.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.alt)}" ', 1)
-    caption = f"<figcaption>{escape(figure.alt)}</figcaption>"
-    return f'<div class="{style}"><figure>{svg}{caption}</figure>{_table(figure.table)}</div>'
+def figure(shown: Figure, style: str = "pair") -> str:
+    """A plot with its sentence, beside its numbers."""
+    svg = shown.svg.replace("<svg ", f'<svg role="img" aria-label="{escape(shown.alt)}" ', 1)
+    caption = f"<figcaption>{escape(shown.alt)}</figcaption>"
+    return f'<div class="{style}"><figure>{svg}{caption}</figure>{_table(shown.table)}</div>'
 
 
 def _side_by_side(several: Iterable[Table]) -> str:

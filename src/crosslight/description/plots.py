@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,11 @@ INK, SOURCE, TARGET, GRID = "#010203", "#010204", "#010205", "#010206"
 """Stand-ins for the page's colours, which differ in light and dark."""
 
 PAGE_COLOURS = {INK: "currentColor", SOURCE: "var(--source)", TARGET: "var(--target)", GRID: "var(--line)"}
+
+PAPER_COLOURS = {INK: "#1c2024", SOURCE: "#1f6fb2", TARGET: "#b54f08", GRID: "#d9dcdf"}
+"""Those of the page in light, for pictures that have no page around them."""
+
+PICTURES = (".png", ".svg", ".pdf")
 
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, in the font of the page
@@ -48,7 +54,7 @@ def lengths_plot(each: SetDescription) -> str:
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.legend()
 
-    return _svg("lengths", draw)
+    return as_svg("lengths", draw)
 
 
 def joint_plot(each: SetDescription) -> str:
@@ -68,7 +74,7 @@ def joint_plot(each: SetDescription) -> str:
         axes.axline((0, 0), slope=1, color=INK, linewidth=0.8, linestyle=":")
         axes.set(xlabel="source pieces", ylabel="target pieces", xlim=edges[[0, -1]], ylim=edges[[0, -1]])
 
-    return _svg("joint", draw)
+    return as_svg("joint", draw)
 
 
 def ratio_plot(each: SetDescription) -> str:
@@ -81,7 +87,7 @@ def ratio_plot(each: SetDescription) -> str:
         axes.set_xticks([-2, -1, 0, 1, 2], ["≤ 1/4", "1/2", "1", "2", "≥ 4"])
         axes.yaxis.set_major_formatter("{x:,.0f}")
 
-    return _svg("ratio", draw)
+    return as_svg("ratio", draw)
 
 
 def batches_plot(description: Description) -> str:
@@ -103,7 +109,7 @@ def batches_plot(description: Description) -> str:
         axes.margins(y=0.25)
         axes.legend(ncols=2, loc="upper right")
 
-    return _svg("batches", draw)
+    return as_svg("batches", draw)
 
 
 def frequency_plot(description: Description) -> str:
@@ -120,19 +126,16 @@ def frequency_plot(description: Description) -> str:
         axes.set(xlabel="rank of the piece", ylabel="times in training")
         axes.legend()
 
-    return _svg("frequency", draw)
+    return as_svg("frequency", draw)
 
 
-def _svg(name: str, draw: Any) -> str:
+def as_svg(name: str, draw: Callable[[Any], None]) -> str:
     """An SVG element without sizes of its own. The same numbers give the same text; ids of two plots never meet."""
     import matplotlib
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(5.6, 3.5), dpi=144, layout="constrained")
-        draw(figure.add_subplot())
         file = io.StringIO()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        _drawn(draw).savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     _, _, inside = file.getvalue().partition("<svg ")
     tag, end, rest = inside.partition(">")
     tag = re.sub(r'(width|height)="[^"]*"', "", tag)
@@ -142,3 +145,21 @@ def _svg(name: str, draw: Any) -> str:
     for stand_in, colour in PAGE_COLOURS.items():
         text = text.replace(stand_in, colour)
     return text
+
+
+def picture(suffix: str, draw: Callable[[Any], None]) -> bytes:
+    """A plot as a file of its own, on white; `suffix` is one of PICTURES, and `draw` uses PAPER_COLOURS."""
+    import matplotlib
+
+    with matplotlib.rc_context({key: PAPER_COLOURS.get(value, value) for key, value in STYLE.items()}):
+        file = io.BytesIO()
+        _drawn(draw).savefig(file, format=suffix.removeprefix("."))
+    return file.getvalue()
+
+
+def _drawn(draw: Callable[[Any], None]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.5), dpi=144, layout="constrained")
+    draw(figure.add_subplot())
+    return figure

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,6 +42,10 @@ class RunFolder:
                 f"{key}={path}: not a run folder, it has no config.yaml; name a folder like outputs/copy/<time>"
             )
         return folder
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Keep the resolved config."""
+        write_atomically(self.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
 
     def wait_until_seen(self, seconds: float = 120.0) -> None:
         """On another machine than rank 0's: wait until the disk shows what rank 0 has written, config and tokenizer."""
