@@ -155,7 +155,7 @@ def test_every_file_composes_passes_the_check_and_builds(file: str, tmp_path: Pa
     assert task.model is model
     assert isinstance(task.objective, Objective)
     callbacks = build.build_callbacks(config, recipe)
-    assert len(callbacks) == 1 + len(config["callbacks"] or {})
+    assert len(callbacks) == 2 + len(config["callbacks"] or {}), "and those that end a run"
     loggers = build.build_loggers(config, tmp_path, update=0)
     trainer = _on_this_machine(recipe).build(RunFolder(tmp_path), callbacks, loggers)
     assert {type(c) for c in callbacks} <= {type(c) for c in trainer.callbacks}

@@ -9,7 +9,7 @@ import torch
 
 from crosslight.errors import RunError
 from crosslight.runs.checkpoints import load_checkpoint, save_checkpoint
-from crosslight.runs.folder import RunFolder, update_of, write_atomically
+from crosslight.runs.folder import RunFolder, link_atomically, update_of, write_atomically
 
 
 def test_a_folder_without_a_config_is_not_taken_for_a_run(tmp_path: Path) -> None:
@@ -80,3 +80,16 @@ def test_the_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypa
     write_atomically(tmp_path / "a", b"x")
     save_checkpoint({"w": torch.zeros(2)}, tmp_path / "b")
     assert done == ["flush", "rename", "flush"] * 2, "file, name, folder"
+
+
+def test_a_second_name_replaces_an_old_file_and_may_be_given_twice(tmp_path: Path) -> None:
+    """Renaming one name of a file to another of its names leaves both, so the temporary one has to be removed."""
+    source, target = tmp_path / "new", tmp_path / "name"
+    source.write_text("new")
+    target.write_text("old")
+    for _ in range(2):
+        link_atomically(source, target)
+        assert target.samefile(source)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["name", "new"]
+    source.unlink()
+    assert target.read_text() == "new"
