@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: train test lint slow
+.PHONY: train test lint slow kills
 
 train: .venv/ready
 	$(BIN)/python train.py
@@ -12,6 +12,9 @@ test: lint
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow
+
+kills: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/integration/test_kills.py
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -80,7 +80,9 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
                     reply.send(str(status).encode())
                 os.close(ready)
                 continue
-            message, descriptors, _, _ = socket.recv_fds(control, SIZE, 4)
+            message, descriptors = b"", list[int]()
+            with suppress(ConnectionResetError):  # the other end has left something unread
+                message, descriptors, _, _ = socket.recv_fds(control, SIZE, 4)
             if not message:
                 for pid, _ in running.values():
                     os.kill(pid, signal.SIGKILL)

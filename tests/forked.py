@@ -62,14 +62,15 @@ class Forked:
 
 
 class ForkServer:
-    """One server for a whole test session; it ends with the process that has made it."""
+    """One server for a whole test session; it ends with the process that has made it. `variables` are set in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **variables: str) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environment = dict(os.environ)
+        self._environment = {**os.environ, **variables}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("fork_server.py")), str(theirs.fileno())],
+                env=self._environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
