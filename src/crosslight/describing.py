@@ -77,7 +77,7 @@ def _window(config: Config) -> int:
     node = {**config["trainer"], "precision": 32}
     if node["virtual_ranks"] is not None:  # then the machine has no say either
         node |= {"devices": 1, "num_nodes": 1}
-    recipe = build.build_trainer_recipe({"trainer": node})
+    recipe = build.build_trainer_recipe({**config, "trainer": node})
     return recipe.accumulate * recipe.total_virtual_ranks
 
 

@@ -16,6 +16,7 @@ from crosslight.data.corpus import Pairs
 from crosslight.data.encoded import encode_pairs
 from crosslight.describing import describe
 from crosslight.errors import ConfigError
+from crosslight.inference import load_run
 from crosslight.runs.budget import Budget, Shapes, _Trial, find_budget, growth_of, largest_budget, rounded, shapes_of
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.record import read_record
@@ -51,7 +52,9 @@ def trial_of(*overrides: str) -> Any:
     settings, tokenizers = config(*overrides), numbers(32)
     trainer = build.build_trainer_recipe(settings)
     parts = {"model": build.build_model(settings, tokenizers), "search": build.build_search(settings)}
-    return build.build_task(settings, tokenizers=tokenizers, recipe=trainer, test_langs={}, **parts), trainer
+    return build.build_task(
+        settings, tokenizers=tokenizers, recipe=trainer, test_langs={}, load_run=load_run, **parts
+    ), trainer
 
 
 class Memory:
