@@ -70,7 +70,8 @@ def test_the_warm_up_counts_updates_and_neither_epochs_nor_micro_batches(tmp_pat
     noam = Noam(d_model=512, warmup_steps=10, factor=1.0)
     optimizer = partial(torch.optim.SGD, lr=0.1)
     reduction = OrderedReduction(accumulate)
-    task = Counting(nn.Linear(1, 1), optimizer=optimizer, schedule=noam, reduction=reduction, clip=None, seed=1)
+    parts = {"optimizer": optimizer, "schedule": noam, "reduction": reduction}
+    task = Counting(nn.Linear(1, 1), **parts, clip=None, no_decay=[], seed=1)
     rates, stop = Rates(), StopAt(max_steps=20, max_epochs=None, max_time=None)
     trainer = recipe.build(RunFolder(tmp_path), [stop, rates], [])
     trainer.fit(task, data)
