@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as make test has it: no thread of OpenMP in what is forked
+
 hook = install_import_hook("crosslight", "beartype.beartype")
 
 ROOT = Path(__file__).parents[1]

@@ -53,9 +53,12 @@ class KillLog(Callback):
         )
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._note("validation", trainer.global_step)
+        if trainer.state.fn == "fit":  # the end-game validates other weights
+            self._note("validation", trainer.global_step)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
         metrics = trainer.callback_metrics.items()
         scores = {name: float(value).hex() for name, value in metrics if name.startswith("val/")}
         self._note("validated", trainer.global_step, last_of_epoch=trainer.is_last_batch, scores=scores)

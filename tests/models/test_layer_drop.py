@@ -73,6 +73,6 @@ def test_sharded_training_refuses_it() -> None:
 
 @pytest.mark.parametrize(("layer_drop", "looks"), [(0.0, False), (0.1, True)])
 def test_the_reducer_of_ddp_looks_for_unused_parameters_only_then(layer_drop: float, looks: bool) -> None:
-    overrides = ["trainer=ddp_cpu", "trainer.reduction=fast", f"model.layer_drop={layer_drop}"]
+    overrides = ["trainer=ddp_cpu", "trainer.reduction=fast", "trainer.on_oom=stop", f"model.layer_drop={layer_drop}"]
     strategy = building.build_trainer_recipe(config(*overrides))._strategy()
     assert strategy._ddp_kwargs["find_unused_parameters"] == looks
