@@ -55,7 +55,7 @@ def test_the_place_is_read_from_whoever_started_the_process(
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"LOCAL_RANK": "1"}, "RANK: is missing, but the environment has RANK or LOCAL_RANK as if torchrun set it"),
+        ({"LOCAL_RANK": "1"}, "RANK: is missing, but torchrun sets it, and the environment has LOCAL_RANK"),
         ({**TORCH, "WORLD_SIZE": "many"}, "WORLD_SIZE: is 'many', no number"),
         ({**TORCH, "WORLD_SIZE": "5"}, "5 processes, of which 2 on this machine; start equally many on each"),
         ({**SLURM, "SLURM_NTASKS": "7"}, "7 tasks cannot be equally many on 3 nodes; use --ntasks-per-node"),
