@@ -87,7 +87,7 @@ def log_hyperparameters(config: Config, record: Record, loggers: list[Any]) -> N
     }
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(hyper_parameters(config), final)
+            logger.log_hyperparams(hyper_parameters(config), final, step=record.content["updates"])
             logger.save()
 
 

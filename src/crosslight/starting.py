@@ -28,6 +28,10 @@ def start(cfg: DictConfig) -> None:
         config = continued(plain(cfg), folder)
     elif cfg.resume:
         folder = RunFolder.existing(cfg.resume, "resume")
+        if folder.path.resolve() != Path(hydra.runtime.output_dir).resolve():
+            raise ConfigError(
+                f"hydra.run.dir: resume={cfg.resume} goes on in that folder; to leave it as it is, resume a copy"
+            )
         config = plain(resumed(folder, list(hydra.overrides.task)))
     else:
         config = plain(cfg)

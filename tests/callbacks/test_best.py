@@ -139,6 +139,19 @@ def test_files_of_updates_that_the_resumed_run_does_not_know_are_left_alone(tmp_
     assert single(tmp_path) == 6
 
 
+def test_a_resume_that_keeps_fewer_removes_the_others_of_its_own(tmp_path: Path) -> None:
+    before = validated(best(4), tmp_path, {1: 1.0, 2: 4.0, 3: 3.0, 4: 2.0})
+    state = before.state_dict()
+    validated(before, tmp_path, {5: 9.0})  # after the last save: the file of update 1 makes place for it
+    after = best(2)
+    after.load_state_dict(state)
+    after.on_train_start(at(tmp_path, 4), TASK)
+    assert kept(tmp_path) == [2, 3, 5]
+    validated(after, tmp_path, {5: 3.5})
+    assert kept(tmp_path) == [2, 5]
+    assert single(tmp_path) == 2
+
+
 def hashes(path: Path) -> dict[str, str]:
     return {str(f): hashlib.sha256(f.read_bytes()).hexdigest() for f in path.rglob("*") if f.is_file()}
 

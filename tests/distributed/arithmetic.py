@@ -31,13 +31,15 @@ from crosslight.data.loaders import TrainingLoader, share_of
 from crosslight.inference import load_run
 from crosslight.losses import TokenLoss
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.ranks import TORCHRUN
 from crosslight.tokenizers.base import Tokenizers
 from crosslight.tokenizers.integers import IntegerTokenizer
 
 SETTINGS = [
     *("data=copy", "data.num_symbols=11", "trainer=cpu", "trainer.threads=1", "trainer.log_every_n_steps=1"),
-    *("scheduler=constant", "scheduler.warmup_steps=0", "task.objective.label_smoothing=0.1", "callbacks=[progress,best]"),
-    *("callbacks.progress.seconds=1000", "model.d_model=16", "model.d_ff=24", "model.num_heads=2", "model.dropout=0.0"),
+    *("scheduler=constant", "scheduler.warmup_steps=0", "task.objective.label_smoothing=0.1"),
+    *("callbacks=[progress,best]", "callbacks.progress.seconds=1000"),
+    *("model.d_model=16", "model.d_ff=24", "model.num_heads=2", "model.dropout=0.0"),
     *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
 ]
 SENTENCES = (12, 5)
@@ -142,8 +144,15 @@ def trained(
     if warmup:
         config["scheduler"]["_target_"] = "crosslight.optim.schedules.InverseSquareRoot"
     recipe = build.build_trainer_recipe(config)
-    parts = {"search": build.build_search(config), "tokenizers": tokenizers(), "recipe": recipe, "test_langs": {}}
-    task = build.build_task(config, model=model, load_run=load_run, **parts)
+    task = build.build_task(
+        config,
+        model=model,
+        search=build.build_search(config),
+        tokenizers=tokenizers(),
+        recipe=recipe,
+        test_langs={},
+        load_run=load_run,
+    )
     if isinstance(model, nn.Linear):
         task.loss_of = weighed(model)
     weights, logged = Weights(), Logged()
@@ -229,8 +238,7 @@ def main(folder: str, rank: str, world: str, port: str) -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     if world != "1":
-        os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        os.environ.update(zip(TORCHRUN, (rank, world, rank, world, "127.0.0.1", port), strict=True))
     results = {(name, *layout): found for name, layout, found in runs(int(rank), int(world), Path(folder))}
     if rank == "0":
         torch.save(results, Path(folder) / f"world={world}.pt")

@@ -40,6 +40,7 @@ def test_the_budget_that_is_found_fills_what_it_may_and_no_more(monkeypatch: pyt
 
     from crosslight import build
     from crosslight.config.compose import compose, plain
+    from crosslight.inference import load_run
     from crosslight.runs.budget import Shapes, _Trial, find_budget
 
     limit, tokenizers = 2 * 2**30, numbers(8000)
@@ -48,7 +49,7 @@ def test_the_budget_that_is_found_fills_what_it_may_and_no_more(monkeypatch: pyt
 
     def task() -> Any:
         parts = {"model": build.build_model(config, tokenizers), "search": build.build_search(config)}
-        return build.build_task(config, tokenizers=tokenizers, recipe=recipe, test_langs={}, **parts)
+        return build.build_task(config, tokenizers=tokenizers, recipe=recipe, test_langs={}, load_run=load_run, **parts)
 
     monkeypatch.setattr("crosslight.runs.budget.memory_limit", lambda **_: limit)
     found = find_budget(task(), recipe, Shapes(100, 5, None), token=2).max_tokens

@@ -55,6 +55,8 @@ def test_tensorboard_shows_curves_samples_attention_and_hyperparameters(copy_run
         if "train/loss" in events.Tags()["scalars"]:
             assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 25))
             assert [event.step for event in events.Scalars("val/bleu")] == [10, 20, 24]
+        if "final/test/copy/bleu" in events.Tags()["scalars"]:  # a resumed run adds the next end, further to the right
+            assert [event.step for event in events.Scalars("final/test/copy/bleu")] == [24]
     training = ("loss", "perplexity", "learning_rate", "gradient_norm", "target_tokens_per_second")
     assert {f"train/{name}" for name in training} <= tags["scalars"]
     assert {"val/bleu", "val/loss", "final/test/copy/bleu"} <= tags["scalars"]

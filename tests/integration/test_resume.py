@@ -108,6 +108,8 @@ def test_a_resumed_run_keeps_its_batches_and_groups(command: Command, copy_run: 
     assert "the pieces of the sentences was" in done.stderr
     done = command("train.py", f"resume={run}", "model=base", status=2)
     assert "a resumed run keeps its model" in done.stderr
+    done = command("train.py", f"resume={run}", f"hydra.run.dir={tmp_path / 'own'}", status=2)
+    assert f"hydra.run.dir: resume={run} goes on in that folder" in done.stderr
     done = command("train.py", f"resume={run}", "expect=null")  # it was finished: nothing more is trained
     assert record_of(run)["updates"] == 24
     names = ["best", "best.ckpt", *(f"update={n}.ckpt" for n in (12, 16, 20, 24, 8))]

@@ -86,7 +86,7 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_does_not_run_it(
 ) -> None:
     marker, path = tmp_path / "marker", tmp_path / "evil.ckpt"
     write({**CONTENT, "extra": Evil(marker)}, path)
-    with pytest.raises(RunError, match=rf"^{path}: refused, for it holds more than tensors and plain data"):
+    with pytest.raises(RunError, match=rf"^{path}: refused, for it holds more than tensors and plain data.*run code$"):
         load(path)
     assert not marker.exists()
     if write is not _pickled:
@@ -96,7 +96,7 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_does_not_run_it(
 
 def test_settings_that_are_not_plain_data_are_refused(tmp_path: Path) -> None:
     torch.save({"config": OmegaConf.create({"a": 1})}, tmp_path / "a.ckpt")
-    with pytest.raises(RunError, match="refused"):
+    with pytest.raises(RunError, match=r"refused, .* \(omegaconf\S+\); loading it could run code$"):
         load_checkpoint(tmp_path / "a.ckpt")
 
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 from crosslight.build import build_trainer_recipe, plain
 from crosslight.config.compose import compose
@@ -55,7 +56,7 @@ def test_the_place_is_read_from_whoever_started_the_process(
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"LOCAL_RANK": "1"}, "RANK: is missing, but the environment has RANK or LOCAL_RANK as if torchrun set it"),
+        ({"LOCAL_RANK": "1"}, "RANK: is missing, but torchrun sets it, and the environment has LOCAL_RANK"),
         ({**TORCH, "WORLD_SIZE": "many"}, "WORLD_SIZE: is 'many', no number"),
         ({**TORCH, "WORLD_SIZE": "5"}, "5 processes, of which 2 on this machine; start equally many on each"),
         ({**SLURM, "SLURM_NTASKS": "7"}, "7 tasks cannot be equally many on 3 nodes; use --ntasks-per-node"),
@@ -98,3 +99,21 @@ def test_a_contradiction_between_launcher_and_config_is_one_sentence(
     tell(monkeypatch, environment)
     with pytest.raises(ConfigError, match=re.escape(said)):
         recipe(*overrides.split()).check_machine()
+
+
+@pytest.mark.parametrize(
+    ("environment", "overrides", "said"),
+    [
+        ({}, "trainer=gpu", "no GPU can be used here; trainer=cpu or trainer=auto trains without one"),
+        ({}, "trainer=ddp", "no GPU can be used here; trainer.accelerator=cpu trains without one"),
+        (TORCH, "trainer=torchrun", "no GPU can be used here; trainer.accelerator=cpu trains without one"),
+        ({}, "trainer=torchrun", "trainer.launcher: torchrun has not started this process; docs/scaling.md"),
+    ],
+)
+def test_without_a_gpu_the_way_out_is_one_that_the_launcher_allows(
+    environment: dict[str, str], overrides: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(monkeypatch, environment)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        build_trainer_recipe(plain(compose(overrides.split()))).check_machine()

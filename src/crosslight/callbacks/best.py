@@ -32,12 +32,18 @@ class Best(Callback):
         self.values: dict[int, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """After a resume, forget files that the killed run has replaced by better ones after its last save."""
+        """After a resume, forget files that the killed run has replaced by better ones after its last save.
+
+        If fewer are to be kept than before, remove the others.
+        """
         folder = RunFolder(trainer.default_root_dir)
-        there = gather_objects([update for update in self.values if folder.kept_at(update).is_file()])[0]
-        self.values = self._ranked({update: self.values[update] for update in there})
+        here = {update: value for update, value in self.values.items() if folder.kept_at(update).is_file()}
+        there: dict[int, float] = gather_objects(here)[0]
+        self.values = self._ranked(there)
         if self.values and trainer.is_global_zero:
             link_atomically(folder.kept_at(next(iter(self.values))), folder.best)
+            for other in there.keys() - self.values.keys():
+                folder.kept_at(other).unlink(missing_ok=True)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != "fit":

@@ -5,6 +5,7 @@ Needs no Lightning.
 
 import hashlib
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise RunError(f"{path}: there is no such checkpoint") from error
     except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))  # torch's own words go on to say how to turn the safety off
+        what = f" ({named[1]})" if named else ""
         raise RunError(
-            f"{path}: refused, for it holds more than tensors and plain data (loading it could run code): {error}"
+            f"{path}: refused, for it holds more than tensors and plain data{what}; loading it could run code"
         ) from error
     except Exception as error:  # what the unpickler says of arbitrary bytes is of any kind
         raise RunError(f"{path}: damaged or not a checkpoint ({error})") from error

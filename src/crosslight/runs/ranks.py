@@ -46,7 +46,7 @@ def launch() -> Launch:
     """
     environment = os.environ
     if "LOCAL_RANK" in environment:
-        number = _numbers("torchrun", TORCHRUN, texts=("MASTER_ADDR",))
+        number = _numbers("torchrun", TORCHRUN, sign="LOCAL_RANK", texts=("MASTER_ADDR",))
         local = number["LOCAL_WORLD_SIZE"]
         return Launch(
             by="torchrun",
@@ -57,7 +57,7 @@ def launch() -> Launch:
             local_processes=local,
         )
     if "SLURM_PROCID" in environment and environment.get("SLURM_NTASKS", "1") != "1":
-        number = _numbers("srun", SRUN)
+        number = _numbers("srun", SRUN, sign="SLURM_PROCID")
         tasks, nodes = number["SLURM_NTASKS"], number["SLURM_NNODES"]
         if tasks % nodes:
             raise ConfigError(f"srun: {tasks} tasks cannot be equally many on {nodes} nodes; use --ntasks-per-node")
@@ -72,13 +72,13 @@ def launch() -> Launch:
     return Launch()
 
 
-def _numbers(by: str, names: tuple[str, ...], texts: tuple[str, ...] = ()) -> dict[str, int]:
+def _numbers(by: str, names: tuple[str, ...], sign: str, texts: tuple[str, ...] = ()) -> dict[str, int]:
     """The variables as numbers, those in `texts` left out."""
     for name in names:
         value = os.environ.get(name)
         if value is None or not (name in texts or value.isdecimal()):
             found = "is missing" if value is None else f"is {value!r}, no number"
-            raise ConfigError(f"{name}: {found}, but the environment has {names[0]} or {names[2]} as if {by} set it")
+            raise ConfigError(f"{name}: {found}, but {by} sets it, and the environment has {sign}")
     return {name: int(os.environ[name]) for name in names if name not in texts}
 
 

@@ -124,11 +124,10 @@ class TrainerRecipe:
 
     def check_machine(self) -> None:
         """Raise a ConfigError if this machine has not what the settings ask for."""
-        if self.on_gpu and not torch.cuda.is_available():
-            raise ConfigError(
-                "trainer.accelerator: no GPU can be used here; trainer=cpu or trainer=auto trains without one"
-            )
         self._check_launch()
+        if self.on_gpu and not torch.cuda.is_available():
+            alone = "trainer=cpu or trainer=auto" if self.strategy == "auto" else "trainer.accelerator=cpu"
+            raise ConfigError(f"trainer.accelerator: no GPU can be used here; {alone} trains without one")
         if self.on_gpu and self.processes > torch.cuda.device_count():
             raise ConfigError(
                 f"trainer.devices: {self.processes} GPUs are asked for, {torch.cuda.device_count()} can be seen; "
