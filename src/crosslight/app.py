@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from crosslight.runs.record import Record
 from crosslight.runs.resuming import resume_point
 from crosslight.runs.signals import interruption
 from crosslight.runs.trainer import TrainerRecipe
+from crosslight.runs.warm_start import take_tokenizer, take_weights
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +50,12 @@ def train(config: Config, folder: RunFolder) -> Record:
     # from now on part of the run: a resume on another number of processes makes the same updates
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
     config |= {"task": with_absolute_teacher(config["task"])}
+    if config["init_from"]:  # found again, whatever folder a resume starts in
+        config |= {"init_from": str(Path(config["init_from"]).expanduser().absolute())}
     with attempt(folder, config["name"]) as record:
         folder.write_config(config)
+        if config["init_from"] and not folder.updates_saved():
+            take_tokenizer(config["init_from"], folder)
         prepared = prepare(config, folder.tokenizer)
         config = with_budget(config, folder, recipe, prepared, record)
         with pinned_threads(recipe.threads_per_process), other_ranks(folder, recipe.processes) as meeting:
@@ -82,6 +88,8 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
     seed_everything(config["seed"], verbose=False)
     tokenizers = prepared.tokenizers
     model = build.build_model(config, tokenizers)
+    if config["init_from"] and not folder.updates_saved():
+        take_weights(config["init_from"], model, tokenizers.content_hash)
     parts = parameters_by_part(model)
     log.info("model: %s parameters (%s)", f"{sum(parts.values()):,}", ", ".join(f"{k} {v:,}" for k, v in parts.items()))
     task = build.build_task(

@@ -15,6 +15,7 @@ class RunConfig:
     `cache` is the folder for what can be made again: prepared data, trained tokenizers, parts of hub data sets.
     `resume` names the folder of a run to continue; its own config is used, with the command line's values on top.
     `resume=auto` continues the newest run of this name, or begins one: the same command serves for both.
+    `init_from` names the folder of a run with whose tokenizer and final weights a new run begins, at update 0.
     `unsafe_classes` lets a resumed folder name classes from anywhere, which can run any code.
     """
 
@@ -22,6 +23,7 @@ class RunConfig:
     seed: int = 1
     cache: str = MISSING
     resume: str | None = None
+    init_from: str | None = None
     unsafe_classes: bool = False
     expect: dict[str, float] | None = None
     model: Any = MISSING

@@ -12,7 +12,7 @@ from crosslight.runs.folder import RunFolder
 
 log = logging.getLogger(__name__)
 
-FREE = ("cache", "expect", "resume", "unsafe_classes", "trainer.devices", "trainer.num_nodes", "logger")
+FREE = ("cache", "init_from", "expect", "resume", "unsafe_classes", "trainer.devices", "trainer.num_nodes", "logger")
 """Settings that change no number of a run."""
 
 KEPT = (
