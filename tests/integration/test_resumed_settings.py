@@ -1,0 +1,38 @@
+"""What a resumed run takes from the command line, what from its checkpoint, and what it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback
+from small_runs import added, assert_same_run, run
+
+STOPPING = [
+    *("callbacks=[saver,best,progress,ema,early_stopping]", "trainer.max_steps=40"),
+    *("+callbacks.early_stopping.min_delta=200", "callbacks.early_stopping.patience=3"),
+]
+"""No score is good enough, so the fourth validation, after update 16, ends the training."""
+
+
+class KilledError(Exception):
+    """The run ends here."""
+
+
+def kill(*_: Any) -> None:
+    raise KilledError
+
+
+class KilledInTheEndgame(Callback):
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.state.fn == "validate":
+            raise KilledError
+
+
+def test_a_run_that_was_stopped_early_stays_stopped_until_it_gets_more_patience(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run(whole, *STOPPING)
+    with added(KilledInTheEndgame()), pytest.raises(KilledError):
+        run(killed, *STOPPING)
+    assert run(killed, *STOPPING).content["updates"] == 16
+    assert_same_run(whole, killed, 16)
+    assert run(killed, *STOPPING, "callbacks.early_stopping.patience=5").content["updates"] == 24
