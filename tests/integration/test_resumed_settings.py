@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from lightning.pytorch import Callback
-from small_runs import added, assert_same_run, run
+from small_runs import At, added, assert_same_run, run
+
+from crosslight.runs.record import read_record
 
 STOPPING = [
     *("callbacks=[saver,best,progress,ema,early_stopping]", "trainer.max_steps=40"),
@@ -36,3 +38,14 @@ def test_a_run_that_was_stopped_early_stays_stopped_until_it_gets_more_patience(
     assert run(killed, *STOPPING).content["updates"] == 16
     assert_same_run(whole, killed, 16)
     assert run(killed, *STOPPING, "callbacks.early_stopping.patience=5").content["updates"] == 24
+
+
+def test_the_record_counts_all_tokens_whenever_the_run_was_killed(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    seldom = "trainer.log_every_n_steps=50"
+    run(whole, seldom)
+    with added(At("on_train_batch_start", 13, kill)), pytest.raises(KilledError):
+        run(killed, seldom)
+    run(killed, seldom)
+    tokens = [read_record(folder / "record.json")["target_tokens"] for folder in (whole, killed)]
+    assert tokens[0] == tokens[1] > 0
