@@ -140,7 +140,7 @@ def _fit(
     from crosslight.callbacks.divergence import DivergedError
 
     begins = LambdaCallback(on_train_start=lambda *_: setattr(record, "training", True))
-    rollbacks: list[dict[str, Any]] = []
+    rolled_back = 0
     while True:
         point = resume_point(folder, config, data.tokenizers.content_hash)
         update = point.update if point else 0
@@ -155,14 +155,15 @@ def _fit(
         try:
             trainer.fit(task, data, ckpt_path=point.path if point else None)
         except DivergedError as error:
-            if recipe.on_divergence == "stop" or len(rollbacks) == MOST_ROLLBACKS or not folder.updates_saved():
+            if recipe.on_divergence == "stop" or rolled_back == MOST_ROLLBACKS or not folder.updates_saved():
                 raise
             task.left_out.add(error.position)
             task.rate_factor /= 2
-            rollbacks.append({"error": str(error), "rate_factor": task.rate_factor})
+            rolled_back += 1
+            task.rollbacks.append({"error": str(error), "rate_factor": task.rate_factor})
             log.warning("%s; rolling back, with %g times the learning rate and without them", error, task.rate_factor)
             continue
-        record.update(rollbacks=rollbacks, skipped=task.skipped)
+        record.update(rollbacks=task.rollbacks, skipped=task.skipped)
         return trainer, loggers
 
 
