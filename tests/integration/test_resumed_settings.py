@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 from lightning.pytorch import Callback
-from small_runs import At, added, assert_same_run, run
+from small_runs import TINY, At, added, assert_same_run, run
 
+from crosslight.build import plain
+from crosslight.config.compose import compose
+from crosslight.runs.folder import RunFolder
 from crosslight.runs.record import read_record
+from crosslight.starting import continued
 
 STOPPING = [
     *("callbacks=[saver,best,progress,ema,early_stopping]", "trainer.max_steps=40"),
@@ -49,3 +53,14 @@ def test_the_record_counts_all_tokens_whenever_the_run_was_killed(tmp_path: Path
     run(killed, seldom)
     tokens = [read_record(folder / "record.json")["target_tokens"] for folder in (whole, killed)]
     assert tokens[0] == tokens[1] > 0
+
+
+@pytest.mark.parametrize("setting", ["trainer.max_epochs=2", "trainer.gradient_clip_val=0.1"])
+def test_auto_takes_null_for_none_and_keeps_what_the_program_has_found(setting: str, tmp_path: Path) -> None:
+    run(tmp_path / "run", "trainer.max_steps=2", "batching.max_tokens=700", setting)
+    key = setting.partition("=")[0]
+    later = plain(compose([*TINY, "resume=auto", "batching.max_tokens=auto", f"{key}=null"]))
+    config = continued(later, RunFolder(tmp_path / "run"))
+    assert config["trainer"][key.partition(".")[2]] is None
+    assert config["trainer"]["virtual_ranks"] == 1
+    assert config["batching"]["max_tokens"] == 700
