@@ -1,14 +1,16 @@
 """What a resumed run takes from the command line, what from its checkpoint, and what it refuses."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lightning.pytorch import Callback
-from small_runs import TINY, At, added, assert_same_run, run
+from small_runs import TINY, At, added, assert_same_run, checkpoint, run
 
 from crosslight.build import plain
 from crosslight.config.compose import compose
+from crosslight.errors import RunError
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.record import read_record
 from crosslight.starting import continued
@@ -64,3 +66,33 @@ def test_auto_takes_null_for_none_and_keeps_what_the_program_has_found(setting: 
     assert config["trainer"][key.partition(".")[2]] is None
     assert config["trainer"]["virtual_ranks"] == 1
     assert config["batching"]["max_tokens"] == 700
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    run(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, finished.parent / tmp_path.name))
+
+
+@pytest.mark.parametrize("name", ["best/update=24.ckpt", "update=20.ckpt"])
+def test_a_checkpoint_under_a_wrong_name_is_passed_over(folder: Path, name: str) -> None:
+    source = next((folder / "checkpoints" / "best").iterdir()) if "best" in name else folder / "checkpoints" / name
+    shutil.copy(source, folder / "checkpoints" / "update=500.ckpt")
+    shutil.copy(source, folder / "checkpoints" / "update=20 (copy).ckpt")
+    assert run(folder, "trainer.max_steps=26").content["updates"] == 26
+    assert checkpoint(folder, 26)["global_step"] == 26
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
+def test_a_damaged_record_is_one_sentence(folder: Path, content: str) -> None:
+    (folder / "record.json").write_text(content)
+    with pytest.raises(RunError, match=r"record\.json: "):
+        run(folder, "trainer.max_steps=26")
+    (folder / "record.json").unlink()
+    assert run(folder, "trainer.max_steps=26").content["status"] == "finished"

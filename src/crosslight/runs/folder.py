@@ -71,7 +71,7 @@ class RunFolder:
 
     def updates_saved(self) -> list[Path]:
         """The checkpoints that a run can resume from, oldest first."""
-        return sorted(self.checkpoints.glob("update=*.ckpt"), key=update_of)
+        return numbered(self.checkpoints)
 
     def sweep(self) -> None:
         """Remove what killed processes have left half written. Only for who holds the folder's lock."""
@@ -85,6 +85,11 @@ class RunFolder:
     def kept_at(self, update: int) -> Path:
         """Where the weights of that update lie while they are among the best."""
         return self.kept / f"update={update}.ckpt"
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints there, oldest first; what somebody has put beside them under another name is none."""
+    return sorted((p for p in folder.glob("update=*.ckpt") if p.stem[len("update=") :].isdecimal()), key=update_of)
 
 
 def update_of(path: Path) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from crosslight.errors import RunError
 from crosslight.runs.checkpoints import check_tokenizer, load_checkpoint
-from crosslight.runs.folder import RunFolder
+from crosslight.runs.folder import RunFolder, update_of
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ def resume_point(folder: RunFolder, config: Mapping[str, Any], tokenizer_hash: s
     for path in reversed(saved):
         try:
             content = load_checkpoint(path)
+            if content.get("global_step") != update_of(path):
+                raise RunError(f"{path}: not what a run resumes from after that update")
         except RunError as error:
             log.warning("%s; the checkpoint before it is used", error)
             continue
