@@ -80,6 +80,11 @@ def folder(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, finished.parent / tmp_path.name))
 
 
+def test_what_comes_back_with_the_optimizers_state_is_refused(folder: Path) -> None:
+    with pytest.raises(RunError, match=r"^resume: optimizer\.betas was .* a run keeps its optimizer$"):
+        run(folder, "trainer.max_steps=26", "optimizer.betas=[0.5,0.6]")
+
+
 @pytest.mark.parametrize("name", ["best/update=24.ckpt", "update=20.ckpt"])
 def test_a_checkpoint_under_a_wrong_name_is_passed_over(folder: Path, name: str) -> None:
     source = next((folder / "checkpoints" / "best").iterdir()) if "best" in name else folder / "checkpoints" / name

@@ -16,7 +16,7 @@ FREE = ("cache", "expect", "resume", "unsafe_classes", "trainer.devices", "train
 """Settings that change no number of a run."""
 
 KEPT = (
-    *("model", "tokenizer", "task._target_", "task.objective._target_", "task.no_decay", "optimizer._target_"),
+    *("model", "tokenizer", "task._target_", "task.objective._target_", "task.no_decay", "optimizer"),
     *("scheduler._target_", "callbacks.best.monitor", "callbacks.best.mode"),
 )
 """Settings that a run keeps; those of the batches are compared with the position in training (TranslationData)."""
@@ -68,7 +68,7 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         was, value = old.get(key), new.get(key)
         if was == value or key.startswith(FREE):
             continue
-        if key.startswith(KEPT) and not key.endswith(("dropout", "layer_drop")):
+        if key.startswith(KEPT) and key != "optimizer.lr" and not key.endswith(("dropout", "layer_drop")):
             raise RunError(f"resume: {key} was {was} and is now {value}; a run keeps its {key.partition('.')[0]}")
         log.info("resume: %s was %s and is now %s", key, was, value)
 
