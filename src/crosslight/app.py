@@ -30,7 +30,7 @@ from crosslight.runs.launch import end_with, other_ranks, pinned_threads
 from crosslight.runs.meeting import Meeting, of_launch
 from crosslight.runs.ranks import rank
 from crosslight.runs.record import Record
-from crosslight.runs.resuming import resume_point
+from crosslight.runs.resuming import check_learnt, resume_point
 from crosslight.runs.signals import interruption
 from crosslight.runs.trainer import TrainerRecipe
 
@@ -49,6 +49,7 @@ def train(config: Config, folder: RunFolder) -> Record:
     config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
     config |= {"task": with_absolute_teacher(config["task"])}
     with attempt(folder, config["name"]) as record:
+        check_learnt(folder, config)
         folder.write_config(config)
         prepared = prepare(config, folder.tokenizer)
         config = with_budget(config, folder, recipe, prepared, record)

@@ -101,3 +101,26 @@ def test_a_damaged_record_is_one_sentence(folder: Path, content: str) -> None:
         run(folder, "trainer.max_steps=26")
     (folder / "record.json").unlink()
     assert run(folder, "trainer.max_steps=26").content["status"] == "finished"
+
+
+def test_a_tokenizer_of_a_start_that_saved_nothing_is_not_taken_for_another(tmp_path: Path) -> None:
+    lines = [" ".join(f"{n}{chr(97 + (n * k) % 26)}" for k in range(1, 6)) for n in range(300)]
+    (tmp_path / "text").write_text("\n".join(lines))
+    files = [f"data.train.{side}={tmp_path / 'text'}" for side in ("source", "target")]
+    others = [setting for setting in TINY if not setting.startswith("data.")]
+    settings = [*others, "data=text_files", *files, "data.held_out=21", "trainer.max_steps=6"]
+
+    def start(size: int) -> Any:
+        from crosslight.app import train
+
+        config = plain(compose([*settings, f"cache={tmp_path / 'cache'}", f"tokenizer.vocab_size={size}"]))
+        (tmp_path / "run").mkdir(exist_ok=True)
+        return train(config, RunFolder(tmp_path / "run"))
+
+    with added(At("on_train_batch_start", 3, kill)), pytest.raises(KilledError):
+        start(60)
+    with pytest.raises(RunError, match=r"^resume: tokenizer\.vocab_size was 60 and is now 70, but .*/tokenizer was"):
+        start(70)
+    shutil.rmtree(tmp_path / "run" / "tokenizer")
+    assert start(70).content["updates"] == 6
+    assert checkpoint(tmp_path / "run", 6)["state_dict"]["model.source_embedding.table.weight"].shape[0] == 70

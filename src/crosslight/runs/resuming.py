@@ -62,6 +62,22 @@ def resume_point(folder: RunFolder, config: Mapping[str, Any], tokenizer_hash: s
     return None
 
 
+def check_learnt(folder: RunFolder, config: Mapping[str, Any]) -> None:
+    """Raise a RunError if the tokenizer in a folder without a checkpoint was learnt with other settings than these.
+
+    A start that ends before its first save leaves its tokenizer there; after that save the checkpoint is compared.
+    """
+    if folder.updates_saved() or not ((folder.tokenizer / "tokenizer.json").is_file() and folder.config.is_file()):
+        return
+    old, new = dict(flat(folder.read_config())), dict(flat(config))
+    for key in sorted(old.keys() | new.keys()):
+        if key.startswith(("tokenizer.", "data._target_", "data.train.")) and old.get(key) != new.get(key):
+            raise RunError(
+                f"resume: {key} was {old.get(key)} and is now {new.get(key)}, but {folder.tokenizer} was learnt "
+                f"before; remove that folder, or start a new run"
+            )
+
+
 def _compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     old, new = dict(flat(before)), dict(flat(now))
     for key in sorted(old.keys() | new.keys()):
