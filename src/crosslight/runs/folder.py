@@ -1,5 +1,6 @@
 """What lies where in a run folder. Every path is relative to it, so a run can be moved."""
 
+import errno
 import os
 import shutil
 import time
@@ -133,6 +134,16 @@ def link_atomically(source: Path, target: Path) -> None:
             temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)  # renaming one name of a file to another of its names does nothing
+
+
+def disk_trouble(error: BaseException | None) -> RunError | None:
+    """The sentence for an error that a disk caused which is full or cannot be written, at whichever file; else None."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+            what = f"{error.filename}: cannot be written" if error.filename else "a file of the run cannot be written"
+            return RunError(f"{what} ({error.strerror}); checkpoints that were saved before are intact")
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def write_atomically(path: Path, data: bytes) -> None:
