@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from crosslight.config.command_line import explained, forced
 from crosslight.config.root import register
 from crosslight.errors import ConfigError, CrosslightError, ExpectationError
-from crosslight.runs.folder import RunFolder
+from crosslight.runs.folder import RunFolder, disk_trouble
 from crosslight.runs.ranks import launch
 
 log = logging.getLogger("crosslight.train")
@@ -37,6 +37,8 @@ def main(cfg: DictConfig) -> None:
         failed_jobs.append(f"{HydraConfig.get().runtime.output_dir}: {error}")
     except Exception as error:
         if not sweeping:
+            if trouble := disk_trouble(error):
+                stop(trouble)
             raise
         log.exception("the job failed")
         failed_jobs.append(f"{HydraConfig.get().runtime.output_dir}: {type(error).__name__}: {error}")
@@ -69,6 +71,10 @@ def run() -> None:
         stop(ConfigError(explained(error, sys.argv[1:])))
     except CrosslightError as error:
         stop(error)
+    except (OSError, ValueError) as error:  # Hydra opens train.log before our program begins
+        if trouble := disk_trouble(error):
+            stop(trouble)
+        raise
     except KeyboardInterrupt:
         sys.exit(130)
     finally:

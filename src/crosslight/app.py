@@ -31,7 +31,7 @@ from crosslight.runs.launch import end_with, other_ranks, pinned_threads
 from crosslight.runs.meeting import Meeting, of_launch
 from crosslight.runs.ranks import rank
 from crosslight.runs.record import Record
-from crosslight.runs.resuming import resume_point
+from crosslight.runs.resuming import check_learnt, resume_point
 from crosslight.runs.signals import interruption
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.runs.warm_start import take_tokenizer, take_weights
@@ -53,6 +53,7 @@ def train(config: Config, folder: RunFolder) -> Record:
     if config["init_from"]:  # found again, whatever folder a resume starts in
         config |= {"init_from": str(Path(config["init_from"]).expanduser().absolute())}
     with attempt(folder, config["name"]) as record:
+        check_learnt(folder, config)
         folder.write_config(config)
         if config["init_from"] and not folder.updates_saved():
             take_tokenizer(config["init_from"], folder)
@@ -148,7 +149,7 @@ def _fit(
     from crosslight.callbacks.divergence import DivergedError
 
     begins = LambdaCallback(on_train_start=lambda *_: setattr(record, "training", True))
-    rollbacks: list[dict[str, Any]] = []
+    rolled_back = 0
     while True:
         point = resume_point(folder, config, data.tokenizers.content_hash)
         update = point.update if point else 0
@@ -163,14 +164,15 @@ def _fit(
         try:
             trainer.fit(task, data, ckpt_path=point.path if point else None)
         except DivergedError as error:
-            if recipe.on_divergence == "stop" or len(rollbacks) == MOST_ROLLBACKS or not folder.updates_saved():
+            if recipe.on_divergence == "stop" or rolled_back == MOST_ROLLBACKS or not folder.updates_saved():
                 raise
             task.left_out.add(error.position)
             task.rate_factor /= 2
-            rollbacks.append({"error": str(error), "rate_factor": task.rate_factor})
+            rolled_back += 1
+            task.rollbacks.append({"error": str(error), "rate_factor": task.rate_factor})
             log.warning("%s; rolling back, with %g times the learning rate and without them", error, task.rate_factor)
             continue
-        record.update(rollbacks=rollbacks, skipped=task.skipped)
+        record.update(rollbacks=task.rollbacks, skipped=task.skipped)
         return trainer, loggers
 
 

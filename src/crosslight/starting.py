@@ -17,6 +17,9 @@ from crosslight.runs.folder import GROUPS, RunFolder
 
 log = logging.getLogger(__name__)
 
+FOUND = (("trainer", "virtual_ranks"), ("batching", "max_tokens"))
+"""What the first start of a run finds out and writes into its config."""
+
 
 def start(cfg: DictConfig) -> None:
     """Train in Hydra's output folder, or go on in the folder that `resume` names, and print that folder last."""
@@ -73,7 +76,7 @@ def resumed(folder: RunFolder, overrides: list[str]) -> DictConfig:
 def continued(config: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     """For `resume=auto`: the composed config, with what an earlier start of the run in `folder` has found out.
 
-    That is every value that the composed config leaves to the program (null or `auto`).
+    That is each of `FOUND` which the composed config leaves to the program (null or `auto`). Elsewhere null means none.
     """
     config = {**config, "resume": None}
     if not folder.config.is_file():
@@ -81,10 +84,9 @@ def continued(config: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
         return config
     log.info("resume=auto: going on in %s", shown(folder.path))
     before = folder.read_config()
-    for group in GROUPS:
-        for key, value in (config[group] or {}).items():
-            if value in (None, "auto") and isinstance(before[group], dict):
-                config[group] = {**config[group], key: before[group].get(key, value)}
+    for group, key in FOUND:
+        if config[group].get(key) in (None, "auto") and isinstance(before[group], dict):
+            config[group] = {**config[group], key: before[group].get(key)}
     return config
 
 

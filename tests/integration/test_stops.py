@@ -1,8 +1,11 @@
 """A signal saves at the next boundary and ends the run with its own status; what is resumed has the same bits."""
 
+import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,3 +63,21 @@ def longer(finished: Path) -> Path:
         shutil.copytree(finished, folder)
         run(folder, "trainer.max_steps=31")
     return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_to_all_processes_of_a_job_does_not_reach_the_loaders(
+    unbroken: Path, number: signal.Signals, tmp_path: Path
+) -> None:
+    def send_to_all(*_: Any) -> None:
+        for child in multiprocessing.active_children():
+            subprocess.run(["kill", f"-{number}", str(child.pid)], check=True)  # by another process than ours
+        os.kill(os.getpid(), number)
+        time.sleep(0.3)
+
+    folder = unbroken.parent / f"all{number}"
+    with added(At("on_train_batch_start", 7, send_to_all)), pytest.raises(SystemExit) as end:
+        run(folder, "batching.num_workers=2")
+    assert end.value.code == 128 + number
+    run(folder, "batching.num_workers=2")
+    assert_same_run(unbroken, folder)

@@ -73,6 +73,18 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_without_those_sentences(fol
     assert last["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(warming_up / 2)
 
 
+def test_a_run_that_was_resumed_after_a_rollback_still_tells_of_it(folder: Path) -> None:
+    def kill(*_: Any) -> None:
+        raise RunError("killed")
+
+    again = At("on_train_batch_start", 13, kill)
+    with added(At("on_train_batch_start", 7, spoil), again), pytest.raises(RunError, match="killed"):
+        run(folder, "trainer.on_divergence=rollback")
+    record = run(folder, "trainer.on_divergence=rollback")
+    (rollback,) = record.content["rollbacks"]
+    assert rollback["error"].startswith("update 8 (epoch 1)")
+
+
 def test_a_run_that_diverges_again_and_again_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Seq2SeqTask.loss_of
 

@@ -1,4 +1,4 @@
-"""A run that begins with another's tokenizer and weights: at update 0, and the other stays as it is (cases G06, G12)."""
+"""A run that begins with another's tokenizer and weights: at update 0, and the other stays as it is (G06, G12)."""
 
 from pathlib import Path
 

@@ -28,9 +28,10 @@ class Progress(Callback):
         self.seconds = seconds
         self.tokens = 0
         self.training_seconds = 0.0
+        self._recent: list[torch.Tensor] = []
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._recent: list[torch.Tensor] = []
+        self._recent = []
         self._since = self._begun = time.monotonic()
         self._said, self._first = 0.0, trainer.global_step
 
@@ -100,9 +101,17 @@ class Progress(Callback):
         if self._recent:  # updates since the last report, where something else ended the training
             self.tokens += int(torch.stack(self._recent).sum())
             self.training_seconds += max(0.0, time.monotonic() - self._since)
+            self._recent = []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "training_seconds": self.training_seconds}
+        """With the updates since the last report: a resumed run begins to count after them."""
+        if not self._recent:
+            return {"tokens": self.tokens, "training_seconds": self.training_seconds}
+        seconds = max(0.0, time.monotonic() - self._since)
+        return {
+            "tokens": self.tokens + int(torch.stack(self._recent).sum()),
+            "training_seconds": self.training_seconds + seconds,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.tokens, self.training_seconds = state_dict["tokens"], state_dict["training_seconds"]

@@ -3,6 +3,9 @@
 One item of the training loader is a window: this process's share of the micro-batches of one update.
 """
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +75,7 @@ class TrainingLoader:
             collate_fn=list,
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
+            worker_init_fn=deaf_to_signals if num_workers else None,
             pin_memory=pin_memory,
         )
 
@@ -95,6 +99,25 @@ class TrainingLoader:
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch, self.start = epoch, 0
+
+
+def deaf_to_signals(worker: int) -> None:
+    """In a loader process: leave signals that ask a run to end to the process that trains; it ends this one.
+
+    A scheduler sends them to every process of a job. torch's own handler lets a loader process die of SIGTERM, and the
+    process that trains with it, before anything is saved.
+    """
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 class _Keys:

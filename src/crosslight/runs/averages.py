@@ -9,7 +9,7 @@ import torch
 
 from crosslight.errors import ConfigError, RunError
 from crosslight.runs.checkpoints import MODEL_PREFIX, load_checkpoint, model_weights
-from crosslight.runs.folder import RunFolder, update_of
+from crosslight.runs.folder import RunFolder, numbered, update_of
 from crosslight.shapes import Tensor
 
 
@@ -95,7 +95,7 @@ def chosen(
         found, wish = [folder.kept_at(update) for update in list(values)[:best]], f"best={best}"
         saved = sorted((folder.kept_at(update) for update in values), key=update_of)
     else:
-        kept = {update_of(path): path for path in folder.kept.glob("update=*.ckpt")}
+        kept = {update_of(path): path for path in numbered(folder.kept)}
         everything = {**kept, **{update_of(path): path for path in saved}}
         saved = [everything[update] for update in sorted(everything)]
         found, wish = [everything[u] for u in updates or () if u in everything], f"updates={updates}"

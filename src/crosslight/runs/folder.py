@@ -1,5 +1,6 @@
 """What lies where in a run folder. Every path is relative to it, so a run can be moved."""
 
+import errno
 import os
 import shutil
 import time
@@ -71,7 +72,7 @@ class RunFolder:
 
     def updates_saved(self) -> list[Path]:
         """The checkpoints that a run can resume from, oldest first."""
-        return sorted(self.checkpoints.glob("update=*.ckpt"), key=update_of)
+        return numbered(self.checkpoints)
 
     def sweep(self) -> None:
         """Remove what killed processes have left half written. Only for who holds the folder's lock."""
@@ -85,6 +86,11 @@ class RunFolder:
     def kept_at(self, update: int) -> Path:
         """Where the weights of that update lie while they are among the best."""
         return self.kept / f"update={update}.ckpt"
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints there, oldest first; what somebody has put beside them under another name is none."""
+    return sorted((p for p in folder.glob("update=*.ckpt") if p.stem[len("update=") :].isdecimal()), key=update_of)
 
 
 def update_of(path: Path) -> int:
@@ -128,6 +134,16 @@ def link_atomically(source: Path, target: Path) -> None:
             temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)  # renaming one name of a file to another of its names does nothing
+
+
+def disk_trouble(error: BaseException | None) -> RunError | None:
+    """The sentence for an error that a disk caused which is full or cannot be written, at whichever file; else None."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+            what = f"{error.filename}: cannot be written" if error.filename else "a file of the run cannot be written"
+            return RunError(f"{what} ({error.strerror}); checkpoints that were saved before are intact")
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from crosslight.errors import RunError
 from crosslight.metrics.translation import Score
 from crosslight.runs.folder import write_atomically
 
@@ -41,8 +42,14 @@ class Record:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The content of a record."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The content of a record; a RunError says what is wrong with the file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error}); without this file the run begins a new one") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path}: not the record of a run; without this file the run begins a new one")
+    return content
 
 
 def now() -> str:

@@ -53,7 +53,8 @@ class Task(LightningModule):
 
     `last_update` is None where the last window was left out: for want of memory (`skips_out_of_memory`, named in
     `skipped`), or because a rollback has put it into `left_out`. `rate_factor` scales the learning rate; a rollback
-    lowers it. `abandoned`: the run ends, and what is left of the validation is not looked at.
+    lowers it, and `rollbacks` tells of it. `abandoned`: the run ends, and what is left of the validation is not looked
+    at.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Task(LightningModule):
         self.skipped: list[dict[str, Any]] = []
         self.left_out: set[tuple[int, int]] = set()
         self.rate_factor = 1.0
+        self.rollbacks: list[dict[str, Any]] = []
         self.checkpoint_facts: dict[str, Any] = {}
         self._sharded = False
 
@@ -87,6 +89,7 @@ class Task(LightningModule):
             "skipped": self.skipped,
             "windows": sorted(map(list, self.left_out)),
             "rate_factor": self.rate_factor,
+            "rollbacks": self.rollbacks,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -95,6 +98,7 @@ class Task(LightningModule):
         self.skipped = state["skipped"]
         self.left_out |= {(epoch, index) for epoch, index in state["windows"]}
         self.rate_factor = min(self.rate_factor, state["rate_factor"])
+        self.rollbacks = max(self.rollbacks, list(state.get("rollbacks", ())), key=len)
 
     def loss_of(self, batch: Batch) -> TokenLoss:
         """The summed loss of one micro-batch."""
