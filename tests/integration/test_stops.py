@@ -81,3 +81,15 @@ def test_a_signal_to_all_processes_of_a_job_does_not_reach_the_loaders(
     assert end.value.code == 128 + number
     run(folder, "batching.num_workers=2")
     assert_same_run(unbroken, folder)
+
+
+def saved(folder: Path) -> list[int]:
+    return sorted(int(path.stem.partition("=")[2]) for path in (folder / "checkpoints").glob("update=*.ckpt"))
+
+
+def test_saves_of_another_rhythm_stay_when_a_resume_changes_it(unbroken: Path) -> None:
+    folder = unbroken.parent / "rhythm"
+    run(folder, "trainer.max_steps=17")
+    assert saved(folder) == [5, 10, 15, 17]
+    run(folder, "trainer.max_steps=19", "callbacks.saver.every_n_updates=6")
+    assert saved(folder) == [5, 10, 15, 18, 19]

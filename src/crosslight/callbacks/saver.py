@@ -38,12 +38,13 @@ class Saver(Checkpoint):
         self.validation_due = False
         self._due, self._making_up, self._signal = False, False, 0
         self._silenced: list[Any] = []
+        self._kept: list[int] = []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"validation_due": self.validation_due}
+        return {"validation_due": self.validation_due, "kept": self._kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.validation_due = state_dict["validation_due"]
+        self.validation_due, self._kept = state_dict["validation_due"], state_dict["kept"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         interruption.install()  # Lightning has put its own handlers in place
@@ -69,7 +70,8 @@ class Saver(Checkpoint):
     ) -> None:
         assert isinstance(pl_module, Task)
         self._signal = pl_module.agreement.settled["signal"]
-        self._due |= bool(self._signal) or trainer.should_stop or trainer.global_step % self.every_n_updates == 0
+        scheduled = trainer.global_step and trainer.global_step % self.every_n_updates == 0
+        self._due |= bool(self._signal) or trainer.should_stop or bool(scheduled)
         windows = trainer.fit_loop.total_batch_idx + 1
         validation_next = trainer.should_stop or windows % (trainer.val_check_batch or 1) == 0
         if self._signal and validation_next:
@@ -131,12 +133,14 @@ class Saver(Checkpoint):
         if update is None or update.finite:  # what has diverged is nothing to resume from
             for logger in trainer.loggers:
                 logger.save()
-            trainer.save_checkpoint(folder.at_update(trainer.global_step))
+            now = trainer.global_step
+            stay = [*(update for update in self._kept if update < now), now][-self.keep_last :]
+            self._kept = [update for update in stay if update < now or now % self.every_n_updates == 0]
+            trainer.save_checkpoint(folder.at_update(now))
             if trainer.is_global_zero:
-                saved = [path for path in folder.updates_saved() if update_of(path) <= trainer.global_step]
-                regular = [path for path in saved[:-1] if update_of(path) % self.every_n_updates == 0]
-                for path in {*saved}.difference([*regular, saved[-1]][-self.keep_last :]):
-                    path.unlink()
+                for path in folder.updates_saved():
+                    if update_of(path) <= now and update_of(path) not in stay:
+                        path.unlink()
         if self._signal:
             log.info("saved after update %d; resume=%s goes on from there", trainer.global_step, folder.path)
             raise Interrupted(self._signal)

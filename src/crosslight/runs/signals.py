@@ -58,10 +58,10 @@ class Interruption:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if not self.waiting or self.received:
+        first, self.received = not self.received, number  # kept, for what is raised below may be lost in a destructor
+        if not self.waiting or not first:
             self.waiting = False
             raise Interrupted(number)
-        self.received = number
         if rank() == 0:
             log.warning(
                 "%s: saving after this update, then the run ends; once more ends it now", signal.Signals(number).name

@@ -22,6 +22,7 @@ from crosslight.optim.groups import Kind, parameter_groups
 from crosslight.optim.schedules import Schedule
 from crosslight.shapes import Tensor
 from crosslight.tasks.agreement import Agreement
+from crosslight.tasks.memory import is_out_of_memory
 from crosslight.tasks.randomness import seed_position
 from crosslight.tasks.reduction import Reduction
 
@@ -203,12 +204,6 @@ class Task(LightningModule):
 def _local(tensor: Any) -> Tensor:
     """This process's part of a tensor that FSDP spreads; any other tensor as it is."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory does not suffice, on a GPU or on the processor."""
-    kinds = (torch.OutOfMemoryError, MemoryError)
-    return isinstance(error, kinds) or "DefaultCPUAllocator" in str(error)
 
 
 def _no_memory(window: Sequence[Batch], error: Exception) -> str:

@@ -12,9 +12,11 @@ import torch
 
 from crosslight.batches import Batch
 from crosslight.decoding.protocols import Hypothesis, Search
-from crosslight.losses import LabelSmoothedCrossEntropy
+from crosslight.errors import RunError
+from crosslight.losses import LabelSmoothedCrossEntropy, TokenLoss
 from crosslight.metrics.translation import Score, score_translations
 from crosslight.shapes import Float, Int, Tensor
+from crosslight.tasks.memory import is_out_of_memory
 from crosslight.tokenizers.base import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -66,15 +68,26 @@ class Evaluation:
         """Score and translate one batch; a placeholder adds nothing. Loss and search share one encoding."""
         if not batch.sentence_ids:
             return
-        with torch.no_grad():
-            state = self.model.encode(batch.source)
-            logits, _ = self.model.decode(batch.target_in, state)
-            loss = self.loss(logits, batch.target_out)
-            found = translate_state(self.model, state, self.search, self.tokenizer)
+        try:
+            loss, found = self._scored(batch)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise RunError(
+                f"scoring {len(batch.sentence_ids)} sentences of up to {batch.source.shape[1]} tokens did not fit into "
+                f"memory ({str(error).partition(chr(10))[0]}); lower batching.eval_max_tokens or decode.beam_size"
+            ) from error
         self._nll += float(loss.nll)
         self._count += int(loss.count)
         texts = self.tokenizer.decode_batch([hypotheses[0].ids for hypotheses in found])
         self._texts |= zip(batch.sentence_ids, zip(texts, batch.references, strict=True), strict=True)
+
+    @torch.no_grad()
+    def _scored(self, batch: Batch) -> tuple[TokenLoss, list[list[Hypothesis]]]:
+        state = self.model.encode(batch.source)
+        logits, _ = self.model.decode(batch.target_in, state)
+        loss = self.loss(logits, batch.target_out)
+        return loss, translate_state(self.model, state, self.search, self.tokenizer)
 
     def result(self, gather: Callable[[Any], list[Any]] = lambda local: [local]) -> EvaluationResult:
         """The scores over all processes; `gather` collects an object from each. Every process gets the same result."""
