@@ -134,5 +134,6 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server and what still runs."""
+        self._control.shutdown(socket.SHUT_RDWR)  # also where a process that a test has forked still holds it
         self._control.close()
         self._process.wait(timeout=60)

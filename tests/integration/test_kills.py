@@ -214,7 +214,7 @@ def test_a_few_kills_anywhere_change_no_bit(server: ForkServer, work: Path) -> N
 
 @pytest.mark.parametrize(
     ("workers", "accumulate"),
-    [(0, 1), (2, 3), pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(0, 3, marks=pytest.mark.slow)],
+    [(0, 1), *(pytest.param(*layout, marks=pytest.mark.slow) for layout in ((2, 3), (2, 1), (0, 3)))],
 )
 def test_a_run_goes_on_in_the_middle_of_an_epoch_and_of_an_update(
     server: ForkServer, work: Path, workers: int, accumulate: int

@@ -65,7 +65,10 @@ def longer(finished: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGUSR1))],
+)
 def test_a_signal_to_all_processes_of_a_job_does_not_reach_the_loaders(
     unbroken: Path, number: signal.Signals, tmp_path: Path
 ) -> None:
