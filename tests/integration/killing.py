@@ -23,6 +23,9 @@ SPYING = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent)
 
 WORDS = {"start": "training", "update": "training", "validated": "training", "micro-batch": "inside an update"}
 
+AT_MOST = 8
+"""So many updates a start waits for its moment; it is killed then in any case."""
+
 
 class Kill(NamedTuple):
     """What was asked for, what the run was doing when it was hit, and the last update that it had done."""
@@ -136,14 +139,14 @@ class KilledRun:
         self._watch(process, lambda: size_of(self.log) > seen)
         self._seconds_to_start = time.monotonic() - begun
         if moment == "update":
-            updates = self.random.randint(1, 6)
+            updates = self.random.randint(1, 4)
             self._watch(process, lambda: count("update") >= updates)
             time.sleep(self.random.uniform(0.0, 0.05))
         elif moment == "validation":
-            self._watch(process, lambda: count("validation") > 0)
+            self._watch(process, lambda: count("validation") > 0 or count("update") > AT_MOST)
             time.sleep(self.random.uniform(0.0, 0.1))
         else:
-            self._watch(process, lambda: self._being_saved(checkpoints) == moment, 0.0)
+            self._watch(process, lambda: self._being_saved(checkpoints) == moment or count("update") > AT_MOST, 0.0)
 
     def _watch(self, process: Forked, happened: Callable[[], bool], pause: float = 0.002) -> None:
         end = time.monotonic() + 120
@@ -156,8 +159,9 @@ class KilledRun:
         return max([update_of(path) for path in RunFolder(self.folder).updates_saved()], default=0)
 
     def _checkpoints(self) -> set[str]:
-        folder = self.folder / "checkpoints"
-        return set(os.listdir(folder)) if folder.is_dir() else set()
+        """The paths of all files below the folder of checkpoints."""
+        top = self.folder / "checkpoints"
+        return {os.path.relpath(os.path.join(folder, name), top) for folder, _, names in os.walk(top) for name in names}
 
     def _being_saved(self, before: set[str]) -> str:
         """What file is half written that was not there before: `saving`, `saving the best`, or nothing."""
