@@ -146,7 +146,7 @@ class KilledRun:
             self._watch(process, lambda: count("validation") > 0 or count("update") > AT_MOST)
             time.sleep(self.random.uniform(0.0, 0.1))
         else:
-            self._watch(process, lambda: self._being_saved(checkpoints) == moment or count("update") > AT_MOST, 0.0)
+            self._watch(process, lambda: self._being_saved(checkpoints) == moment or count("update") > AT_MOST, 5e-4)
 
     def _watch(self, process: Forked, happened: Callable[[], bool], pause: float = 0.002) -> None:
         end = time.monotonic() + 120

@@ -45,6 +45,7 @@ TEXT = [
 ]
 MOMENTS = ["time"] * 3 + ["update"] * 5 + ["validation"] * 3 + ["saving"] * 3 + ["saving the best"]
 SIGNALLED = ["update by SIGTERM", "validation by SIGTERM"]
+SHALLOW = ["model.num_encoder_layers=1", "model.num_decoder_layers=1"]
 PAIR = ["update of rank 0", "update of rank 1", "validation of rank 1", "update of rank 1 by SIGTERM"]
 
 BESIDES = ("crosslight", "content_sha256")
@@ -215,7 +216,7 @@ def test_no_kill_changes_a_bit(server: ForkServer, work: Path, table: list[str],
 
 
 def test_a_few_kills_anywhere_change_no_bit(server: ForkServer, work: Path) -> None:
-    layout = LAYOUTS["2 workers, accumulate 3"]
+    layout = Layout("batching.num_workers=2", *TRIPLE, "trainer.max_epochs=3", *SHALLOW)
     killed, whole, phases = broken(server, work, layout, ["update", "validation", "saving", "time"], seed=3)
     assert_same_steps(killed, work / "whole.steps", ranks=1)
     assert_same_run(killed, whole)
@@ -236,6 +237,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_and_of_an_update(
         *("data.min_length=6", "data.max_length=6", "data.num_train=200", "batching.max_tokens=70"),
         *(f"batching.num_workers={workers}", f"trainer.accumulate={accumulate}"),
         *("trainer.max_steps=45", "trainer.val_check_interval=7", "callbacks.saver.every_n_updates=7"),
+        *("decode=greedy", *SHALLOW),
     ]
     options = [*COPY, *SETTINGS, *batches]
     whole = undisturbed(work, options)
