@@ -18,6 +18,9 @@ from crosslight.data.collate import Resampled, collate
 from crosslight.data.encoded import EncodedPairs
 from crosslight.tokenizers.base import Tokenizers
 
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""Signals that ask a run to end."""
+
 Key = tuple[int, int, Rows]  # epoch, index of the micro-batch, its rows
 
 
@@ -89,7 +92,13 @@ class TrainingLoader:
         return len(self.windows())
 
     def __iter__(self) -> Iterator[list[Batch]]:
-        yield from self._inner  # lazily: epoch and start may be set between iter() and the first next()
+        # lazily: epoch and start may be set between iter() and the first next()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING if self._inner.num_workers else [])
+        try:  # a loader process begins with these signals blocked: it may get one before it can say what to do with it
+            batches = iter(self._inner)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield from batches
 
     @property
     def sampler(self) -> "TrainingLoader":
