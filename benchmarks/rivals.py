@@ -41,6 +41,7 @@ class Architecture:
 ARCHITECTURES = {
     "tiny": Architecture(4, 128, 4, 256, 0.3, 4096, "small"),
     "base": Architecture(6, 512, 8, 2048, 0.1, 2048, "base"),
+    "copy": Architecture(2, 128, 4, 256, 0.0, 1600, "tiny"),
 }
 SMOOTHING = 0.1
 

@@ -6,7 +6,7 @@ Data are English-German pairs: files (`--source a.en --target a.de`), or Multi30
 command `train.py` with its logger and callbacks; what counts are the rates that it logs itself. A rival takes the
 batches of our loader in a plain loop. Padding is not counted. Rates are medians over stretches of `--every` updates,
 the first of which is left out, then over rounds. `--rival bare` is our model without Lightning; `none` measures us
-alone.
+alone. `--arch copy` has the size and the data of the copy task, where whatever is not arithmetic shows.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from measuring import Watch, gemm_peak, interleaved, medians, report, tell
 from rivals import ARCHITECTURES, RIVALS, SMOOTHING
 
 TRAIN = Path(__file__).parents[1] / "train.py"
-UPDATES = {"tiny": (5, 10), "base": (3, 4)}
+UPDATES = {"tiny": (5, 10), "base": (3, 4), "copy": (6, 50)}
 
 
 def main() -> None:
@@ -50,7 +50,9 @@ def main() -> None:
         "attention": arguments.attention,
     }
     with tempfile.TemporaryDirectory() as folder:
-        overrides = text_files(Path(folder), arguments.source, arguments.target, arguments.vocab_size)
+        overrides = ["data.num_validation=4", "data.num_test=4", "expect=null"]
+        if arguments.arch != "copy":
+            overrides = text_files(Path(folder), arguments.source, arguments.target, arguments.vocab_size)
         sides = {}
         for precision in arguments.precision:
             for side in ["crosslight", *(rival for rival in arguments.rival if rival != "none")]:
@@ -59,7 +61,7 @@ def main() -> None:
         found = interleaved(sides, arguments.rounds)
     for side, results in found.items():
         peak = gemm_peak("bfloat16" if side.endswith("bf16") else "float32")
-        flops = ARCHITECTURES[arguments.arch].flops(arguments.vocab_size, results[0]["source_tokens"])
+        flops = ARCHITECTURES[arguments.arch].flops(results[0]["vocab_size"], results[0]["source_tokens"])
         for result in results:
             result["of_peak"] = result["tokens_per_second"] * flops / peak
     stem = arguments.output or Path("outputs/benchmarks") / f"train_{arguments.arch}"
@@ -73,7 +75,7 @@ def main() -> None:
 
 
 def text_files(folder: Path, source: str | None, target: str | None, vocab_size: int) -> list[str]:
-    """The overrides that train on these files, or on Multi30k, written into `folder`; a few pairs for validation."""
+    """The overrides that train on these files, or on Multi30k; written into `folder`, a few pairs for validation too."""
     from crosslight.build import build_corpus, plain
     from crosslight.config.compose import compose
     from crosslight.data.lines import read_lines, write_lines
@@ -113,13 +115,14 @@ def overrides_of(options: dict[str, Any], tokenizer: Path | None = None) -> list
     ]
 
 
-def facts(rates: list[float], options: dict[str, Any], tokens: int, source: int, updates: int, watch: Watch) -> Any:
+def facts(rates: list[float], tokens: int, source: int, updates: int, vocab_size: int, watch: Watch) -> dict[str, Any]:
     """What a child tells, from the rates of its stretches."""
     rate = statistics.median(rates[1:])
     return {
         "tokens_per_second": rate,
         "seconds_per_update": tokens / updates / rate,
         "source_tokens": source / tokens,
+        "vocab_size": vocab_size,
         "others": watch.others,
         "rates": rates,
     }
@@ -138,8 +141,7 @@ def crosslight_side(options: dict[str, Any]) -> None:
         events.Reload()
         logged = events.Scalars("train/target_tokens_per_second")
     rates = [event.value for event in logged if event.step % options["every"] == 0]
-    tokens, source, updates = count_tokens(options)
-    tell(facts(rates, options, tokens, source, updates, watch))
+    tell(facts(rates, *count_tokens(options), watch))
 
 
 def windows(options: dict[str, Any]) -> tuple[Any, Any, Iterator[Any]]:
@@ -174,14 +176,15 @@ def windows(options: dict[str, Any]) -> tuple[Any, Any, Iterator[Any]]:
     return config, prepared.tokenizers, endless()
 
 
-def count_tokens(options: dict[str, Any]) -> tuple[int, int, int]:
-    """Target and source tokens of the measured updates."""
+def count_tokens(options: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Target and source tokens of the measured updates, how many there are, and the size of the vocabulary."""
     _, tokenizers, batches = windows(options)
     updates = options["stretches"] * options["every"]
     chosen = [next(batches)[0] for _ in range(updates)]
     targets, sources = ([(b.target_out, b.source)[n] for b in chosen] for n in range(2))
     pad = tokenizers.source.pad_id
-    return sum(int((t != pad).sum()) for t in targets), sum(int((s != pad).sum()) for s in sources), updates
+    counts = (sum(int((ids != pad).sum()) for ids in side) for side in (targets, sources))
+    return *counts, updates, tokenizers.target.vocab_size  # type: ignore[return-value]
 
 
 def rival_side(side: str, options: dict[str, Any]) -> None:
@@ -223,7 +226,8 @@ def rival_side(side: str, options: dict[str, Any]) -> None:
                 source += int((batch.source != pad).sum())
             rates.append(seen / (time.perf_counter() - start))
             tokens += seen
-    tell(facts(rates, options, tokens, source, options["stretches"] * options["every"], watch))
+    updates = options["stretches"] * options["every"]
+    tell(facts(rates, tokens, source, updates, tokenizers.target.vocab_size, watch))
 
 
 if __name__ == "__main__":

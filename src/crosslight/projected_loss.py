@@ -1,7 +1,7 @@
 """Label-smoothed cross-entropy of an output projection, in chunks of rows that fit into the processor's cache.
 
 The logits of a batch, rows times vocabulary, are by far its largest tensor. A chunk of them is made, turned into
-probabilities and used for both gradients at once, then forgotten: nothing large is kept for the backward pass or
+exponentials and used for both gradients at once, then forgotten: nothing large is kept for the backward pass or
 computed twice. (On GPUs the idea of Hsu et al. 2024, Liger Kernel.)
 """
 
@@ -54,19 +54,22 @@ class _ProjectedSums(torch.autograd.Function):
             for start in range(0, len(hidden), rows):
                 part = slice(start, start + rows)
                 h, wanted = hidden[part], target[part, None]
-                logits = h @ weight.T
-                p = logits.softmax(dim=-1, dtype=torch.float)
-                # not by the reference's p, which may be zero; the greatest is at least 1 / V
-                log_sum = logits.amax(dim=-1).float() - p.amax(dim=-1).log()
-                log_p[part] = logits.gather(-1, wanted)[:, 0].float() - log_sum
-                mean_log_p[part] = (h.float() @ column_sums) / vocab - log_sum
-                p.scatter_add_(-1, wanted, p.new_full(wanted.shape, smoothing - 1))
-                p = p.to(h.dtype)
-                torch.mm(p, weight, out=of_hidden[part])
-                if p.dtype == torch.float:
-                    of_weight.addmm_(p.T, h)
+                logits = (h @ weight.T).float()
+                reference, top = logits.gather(-1, wanted), logits.amax(dim=-1, keepdim=True)
+                exponentials = logits.sub_(top).exp_()
+                norm = exponentials.sum(dim=-1, keepdim=True)
+                log_sum = top + norm.log()
+                log_p[part] = (reference - log_sum)[:, 0]
+                mean_log_p[part] = (h.float() @ column_sums) / vocab - log_sum[:, 0]
+                # the softmax is never made: the narrow sides of both products are divided by its norm
+                exponentials.scatter_add_(-1, wanted, (smoothing - 1) * norm)
+                exponentials = exponentials.to(h.dtype)
+                torch.mm(exponentials, weight, out=of_hidden[part]).div_(norm)
+                h = (h / norm).to(h.dtype)
+                if h.dtype == torch.float:
+                    of_weight.addmm_(exponentials.T, h)
                 else:
-                    of_weight += p.T @ h
+                    of_weight += exponentials.T @ h
             of_hidden -= (uniform * column_sums).to(of_hidden.dtype)
             of_hidden.masked_fill_(~real[:, None], 0.0)
             of_weight -= uniform * hidden.sum(dim=0, dtype=torch.float)
