@@ -13,7 +13,7 @@ from crosslight.nn.decoder_state import DecoderState
 from crosslight.nn.embedding import Embedding
 from crosslight.nn.encoder import Encoder, EncoderLayer
 from crosslight.nn.initialization import initialize
-from crosslight.nn.masks import causal_mask, padding_mask, window_mask
+from crosslight.nn.masks import causal, padding_mask, window_mask
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
 from crosslight.shapes import Bool, Float, Int, Tensor
@@ -148,7 +148,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "row query d_model"], DecoderState]:
         past, query = state.length, tokens.shape[1]
         x = self.target_embedding(tokens, past)
-        x, layers = self.decoder(x, state.layers, causal_mask(query, past, tokens.device), state.source_mask, past)
+        x, layers = self.decoder(x, state.layers, causal(query, past, tokens.device), state.source_mask, past)
         return x, DecoderState(layers, state.source_mask, past + query)
 
     def _encoder_mask(self, source_mask: Bool[Tensor, "batch 1 1 source"]) -> Bool[Tensor, "batch 1 _ source"]:

@@ -7,12 +7,17 @@ cross-attention are the same class; they differ in where the keys come from and 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from crosslight.errors import ConfigError
 from crosslight.nn.dropout import dropped
-from crosslight.nn.masks import Mask
+from crosslight.nn.masks import Mask, Rule, causal_mask
 from crosslight.nn.positions import Positions
 from crosslight.shapes import Float, Tensor
+
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Of torch's kernels for GPUs. Without cuDNN's, which torch 2.13 prefers on a Hopper: it makes a plan for every shape,
+some 30 ms on the host, and here each batch has another one."""
 
 
 def attention_scores(
@@ -32,6 +37,8 @@ def attention_weights(
     """
     if mask is None:
         return scores.softmax(dim=-1)
+    if isinstance(mask, Rule):
+        mask = causal_mask(scores.shape[-1], 0, scores.device)
     if mask.is_floating_point():
         return (scores + mask).softmax(dim=-1)
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -49,11 +56,16 @@ def attend(
 ) -> Float[Tensor, "*batch query head_dim"]:
     """The values averaged with the attention weights. `scale` defaults to `head_dim ** -0.5`.
 
-    On a GPU the fused kernel does it; on a CPU plain products are faster for sentences.
+    On a GPU a fused kernel does it: flash for no mask or a `Rule` in half precision, the memory-efficient one for any
+    other mask and for float32. On a CPU plain products are faster for sentences.
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    if query.is_cuda:
-        return functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
+    if query.device.type != "cpu":
+        rule, tensor = (True, None) if isinstance(mask, Rule) else (False, mask)
+        with sdpa_kernel(KERNELS):
+            return functional.scaled_dot_product_attention(
+                query, key, value, tensor, dropout_p=dropout, is_causal=rule, scale=scale
+            )
     weights = attention_weights(attention_scores(query, key, scale), mask)
     return dropped(weights, dropout) @ value
 

@@ -73,7 +73,7 @@ class Decoder(nn.Module):
         self,
         x: Float[Tensor, "row query d_model"],
         states: tuple[LayerState, ...],
-        target_mask: Bool[Tensor, "..."],
+        target_mask: Mask,
         source_mask: Bool[Tensor, "..."],
         offset: int,
     ) -> tuple[Float[Tensor, "row query d_model"], tuple[LayerState, ...]]:
