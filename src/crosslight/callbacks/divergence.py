@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
@@ -22,14 +23,33 @@ class DivergedError(RunError):
         self.position = position
 
 
+class Verdict:
+    """Whether the loss and the gradient of an update are numbers; on its way from the device since it was made."""
+
+    def __init__(self, update: Update) -> None:
+        finite = torch.stack([update.loss.isfinite(), update.gradient_norm.isfinite()])
+        self._finite = finite.to("cpu", non_blocking=True)  # page-locked memory, which torch provides
+        self._arrived = torch.cuda.Event() if finite.is_cuda else None
+        if self._arrived:
+            self._arrived.record()  # type: ignore[no-untyped-call]
+
+    def read(self) -> tuple[bool, bool]:
+        """Waits for the update, and for none that was queued after it."""
+        if self._arrived:
+            self._arrived.synchronize()  # type: ignore[no-untyped-call]
+        loss, gradient = self._finite.tolist()
+        return loss, gradient
+
+
 class Divergence(Callback):
     """Raises a DivergedError on all processes together; the sentences, as text, are in `diverged_update=N.tsv`.
 
-    On a GPU an update is looked at after the next one has been queued, so that the device never waits.
+    On a GPU an update is looked at after the next one has been queued, so that the device never waits. What is looked
+    at is a copy that was queued before that: a copy made only then would wait for the next update too.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Update, Sequence[Batch]] | None = None
+        self._last: tuple[Update, Sequence[Batch], Verdict] | None = None
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -37,7 +57,8 @@ class Divergence(Callback):
         assert isinstance(pl_module, Task)
         if pl_module.device.type == "cuda":
             self._check(trainer, pl_module)
-        self._last = None if pl_module.last_update is None else (pl_module.last_update, batch)
+        update = pl_module.last_update
+        self._last = None if update is None else (update, batch, Verdict(update))
         if pl_module.device.type != "cuda":
             self._check(trainer, pl_module)
 
@@ -50,9 +71,10 @@ class Divergence(Callback):
     def _check(self, trainer: Trainer, pl_module: Any) -> None:
         if self._last is None:
             return
-        (update, window), self._last = self._last, None
+        (update, window, verdict), self._last = self._last, None
+        loss, gradient = verdict.read()
         scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
-        if update.finite or (scaled and bool(update.loss.isfinite())):  # fp16's scaler leaves out such updates itself
+        if loss and (gradient or scaled):  # fp16's scaler leaves out infinite gradients itself
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         lines = [line for part in gather_objects(_texts(window, data.tokenizers)) for line in part]

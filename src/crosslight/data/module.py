@@ -77,6 +77,7 @@ class TranslationData(LightningDataModule):
                 epoch=epoch,
                 start=start,
                 mark=Mark(*position.get("stream", ())) if start else Mark(),
+                pin_memory=self._on_gpu,
             )
             return self._stream
         return TrainingLoader(

@@ -157,7 +157,9 @@ class StreamLoader:
         epoch: int,
         start: int,
         mark: Mark,
+        pin_memory: bool = False,
     ) -> None:
+        self.pin_memory = pin_memory
         self.stream, self.max_tokens, self.share, self.window = stream, max_tokens, share, window
         self.resampled, self.epoch, self.start, self.mark = resampled, epoch, start, mark
         self.marks = {start: mark}
@@ -183,7 +185,8 @@ class StreamLoader:
     def _batch(self, taken: list[tuple[EncodedPairs, Rows, Mark]], window: int, place: int) -> Batch:
         tokenizers, index = self.stream.tokenizers, window * self.window + place
         data, rows = taken[place][:2] if place < len(taken) else (taken[0][0], np.empty(0, np.int64))
-        return collate(data, rows, tokenizers, epoch=self.epoch, index=index, resampled=self.resampled)
+        batch = collate(data, rows, tokenizers, epoch=self.epoch, index=index, resampled=self.resampled)
+        return batch.pin_memory() if self.pin_memory else batch
 
     def _micro_batches(self) -> Iterator[tuple[EncodedPairs, Rows, Mark]]:
         start = self.mark
