@@ -25,6 +25,7 @@ from crosslight.preparing import Prepared, prepare
 from crosslight.recording import log_hyperparameters, record_scores, record_training, score_table
 from crosslight.runs.attempt import attempt
 from crosslight.runs.checkpoints import file_hash, load_checkpoint, model_weights
+from crosslight.runs.compiling import compile_layers
 from crosslight.runs.exactness import circumstances, differences, doubts, price_of_determinism
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import end_with, other_ranks, pinned_threads
@@ -89,6 +90,8 @@ def _fit_and_test(config: Config, folder: RunFolder, recipe: TrainerRecipe, prep
     seed_everything(config["seed"], verbose=False)
     tokenizers = prepared.tokenizers
     model = build.build_model(config, tokenizers)
+    if recipe.compile:
+        compile_layers(model)
     if config["init_from"] and not folder.updates_saved():
         take_weights(config["init_from"], model, tokenizers.content_hash)
     parts = parameters_by_part(model)
@@ -199,6 +202,7 @@ def _quiet() -> None:
         ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",
         ".*number of training batches .* is smaller than the logging interval.*",
         ".*GPU available but not used.*",
+        ".*FSDP2-wrapped module .* returned a view tensor.*",  # a layer's new keys and values, never changed in place
         ".*resuming from a checkpoint that ended before the epoch ended.*",  # our position is in the data module
     ):
         warnings.filterwarnings("ignore", text)

@@ -3,7 +3,8 @@
 torch draws one float for each element there, which in small models costs more than their matrix products. Here a 64-bit
 word of the same generator decides eight elements, a byte each, so a probability is rounded to 1/256; where that would
 change it by more than 1/50 of itself, two bytes each. What is kept is scaled by the rounded probability, so
-expectations are exact. On a GPU torch's own kernel does it, whose draws cost nothing. See docs/performance.md.
+expectations are exact. On a GPU, and in what torch.compile makes, it is torch's own, whose draws cost nothing. See
+docs/performance.md.
 """
 
 from typing import Any
@@ -29,7 +30,7 @@ class Dropout(nn.Module):
 
     def added_to(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """`x + dropout(y)`, in one pass on a CPU."""
-        if not self.training or self.p in (0, 1) or y.device.type != "cpu":
+        if not self.training or self.p in (0, 1) or not _drawn_here(y):
             return x + self(y)
         return _MultipliedAndAdded.apply(x, y, _kept(y, self.p))  # type: ignore[no-untyped-call, no-any-return]
 
@@ -38,9 +39,13 @@ def dropped(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
     """`x` with elements zeroed with probability `p`, the others scaled by `1 / (1 - p)`."""
     if p == 0:
         return x
-    if x.device.type != "cpu" or p == 1:
+    if p == 1 or not _drawn_here(x):
         return functional.dropout(x, p)
     return _Multiplied.apply(x, _kept(x, p))  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _drawn_here(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _kept(like: Tensor, p: float) -> Tensor:

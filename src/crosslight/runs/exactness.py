@@ -21,6 +21,7 @@ def circumstances(recipe: TrainerRecipe) -> dict[str, Any]:
         "instructions": None if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "threads of a process": None if on_gpu else torch.get_num_threads(),
         "precision": recipe.precision,
+        "compile": recipe.compile,
         "reduction": "ordered" if recipe.ordered else "fast",
         "processes": recipe.total_processes,
     }

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 
 from crosslight.errors import ConfigError
+from crosslight.runs.compiling import check_compiler
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.ranks import launch
 
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+PRECISIONS = {"32": "32-true", "tf32": "tf32", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 @dataclass(kw_only=True)
@@ -29,6 +30,8 @@ class TrainerRecipe:
     `on_oom=skip` leaves out an update that does not fit into memory, on all processes together; with the fast
     reduction it costs the overlap of communication and backward pass, and `stop` does not. `on_divergence=rollback`
     goes back to the last checkpoint where `stop` ends.
+    `compile` hands the layers to torch.compile in training (docs/gpu.md): the first update takes a minute more.
+    `precision` is 32, bf16, or for GPUs tf32 (32, whose matrix products round their factors to 10 bits) and 16.
     `unused_parameters` says that a micro-batch may leave some without a gradient; DDP's reducer then looks for them.
     """
 
@@ -51,14 +54,16 @@ class TrainerRecipe:
     val_check_interval: int
     log_every_n_steps: int
     gradient_clip_val: float | None
+    compile: bool = False
     unused_parameters: bool = False
 
     def __post_init__(self) -> None:
         self.precision = PRECISIONS.get(str(self.precision), str(self.precision))
         if self.precision not in PRECISIONS.values():
             raise ConfigError(f"trainer.precision: {self.precision!r} is not one of {', '.join(PRECISIONS)}")
-        if self.precision == "16-mixed" and not self.on_gpu:
-            raise ConfigError("trainer.precision: 16 needs a GPU; bf16 works on this processor")
+        if self.precision in ("16-mixed", "tf32") and not self.on_gpu:
+            name = str(self.precision).removesuffix("-mixed")
+            raise ConfigError(f"trainer.precision: {name} needs a GPU; bf16 works on this processor")
         if self.max_epochs is not None and self.max_epochs < 1:
             raise ConfigError(f"trainer.max_epochs: {self.max_epochs} is less than 1")
         for name in ("accumulate", "max_steps", "val_check_interval", "log_every_n_steps"):
@@ -133,6 +138,8 @@ class TrainerRecipe:
                 f"trainer.devices: {self.processes} GPUs are asked for, {torch.cuda.device_count()} can be seen; "
                 f"srun shows each task all of a machine's with --gpus-per-node, not with --gpus-per-task"
             )
+        if self.compile:
+            check_compiler(on_gpu=self.on_gpu)
 
     def _check_launch(self) -> None:
         """Raise a ConfigError if the processes that there are contradict the settings."""
@@ -165,12 +172,14 @@ class TrainerRecipe:
 
         from crosslight.runs.strategies import AtomicCheckpoints, Launched
 
+        if self.on_gpu:  # both ways: an earlier run of a sweep may have chosen the other
+            torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         trainer = lightning.Trainer(
             accelerator="gpu" if self.on_gpu else "cpu",
             devices=self.processes,
             num_nodes=self.nodes,
             strategy=self._strategy(),
-            precision=self.precision,  # type: ignore[arg-type]
+            precision="32-true" if self.precision == "tf32" else self.precision,  # type: ignore[arg-type]
             deterministic=self.deterministic,
             max_epochs=-1,
             val_check_interval=self.val_check_interval,
