@@ -156,11 +156,12 @@ def windows(data: MadeUp, tokenizers: Any, options: dict[str, Any], num_workers:
     from crosslight.data.batching import plan_epoch
     from crosslight.data.loaders import TrainingLoader
 
-    lengths: Any = (data.source_lengths, data.target_lengths)
     loader = TrainingLoader(
         data,  # type: ignore[arg-type]
         tokenizers,
-        plan=lambda epoch: plan_epoch(*lengths, options["max_tokens"], seed=1, epoch=epoch),
+        plan=lambda epoch: plan_epoch(
+            data.source_lengths, data.target_lengths, options["max_tokens"], seed=1, epoch=epoch
+        ),
         rank=0,
         world=1,
         virtual_ranks=1,

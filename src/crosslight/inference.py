@@ -76,9 +76,12 @@ def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any]
     device = torch.device("cuda" if on_gpu else "cpu")
     model = build.build_model(config, tokenizers)
     model.load_state_dict(model_weights(content))
-    half = {"bf16": torch.bfloat16, "16": torch.float16}.get(str(config["trainer"]["precision"]).removesuffix("-mixed"))
+    name = str(config["trainer"]["precision"]).removesuffix("-mixed")
+    half = {"bf16": torch.bfloat16, "16": torch.float16}.get(name)
 
     def precision() -> AbstractContextManager[Any]:
+        if on_gpu:
+            torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
         return nullcontext() if half is None else torch.autocast(device.type, dtype=half)
 
     threads = read_record(folder.record).get("threads") if folder.record.is_file() and not on_gpu else None
