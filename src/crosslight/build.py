@@ -23,6 +23,7 @@ from crosslight.errors import ConfigError, CrosslightError, RunError
 from crosslight.objectives.base import Objective
 from crosslight.runs.averages import Averaging
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.precision import chosen_precision
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tasks.reduction import FastReduction, OrderedReduction
 from crosslight.tokenizers.base import TokenizerRecipe, Tokenizers
@@ -94,8 +95,12 @@ def build_tokenizer_recipe(config: Config) -> TokenizerRecipe:
 
 
 def build_trainer_recipe(config: Config) -> TrainerRecipe:
-    """Where and how long to train."""
-    return make(config["trainer"], unused_parameters=bool(config["model"].get("layer_drop")))
+    """Where and how long to train, `trainer.precision=auto` decided."""
+    node = config["trainer"]
+    if node["precision"] == "auto":
+        on_gpu = make(node).on_gpu
+        node = {**node, "precision": chosen_precision(config["model"], on_gpu=on_gpu)[0]}
+    return make(node, unused_parameters=bool(config["model"].get("layer_drop")))
 
 
 def build_averaging(config: Config) -> Averaging:

@@ -14,7 +14,7 @@ from crosslight.errors import ConfigError
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.ranks import launch
 
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+PRECISIONS = {"auto": "auto", "32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 @dataclass(kw_only=True)
@@ -26,6 +26,8 @@ class TrainerRecipe:
     processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
     fast on GPUs unless `deterministic`. `threads` is how many a process computes with; null shares a CPU's cores among
     the virtual ranks, so that a run has the same bits on any number of processes. `max_time` is "DD:HH:MM:SS" or null.
+    `precision` is 32, bf16 or 16 (mixed, over weights in float32), or auto, for which `build_trainer_recipe` takes what
+    suits machine and model.
     `on_oom=skip` leaves out an update that does not fit into memory, on all processes together; with the fast
     reduction it costs the overlap of communication and backward pass, and `stop` does not. `on_divergence=rollback`
     goes back to the last checkpoint where `stop` ends.
