@@ -21,8 +21,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from measuring import Watch, report
 from rivals import ARCHITECTURES
-
-from train import text_files, windows
+from workload import text_files, windows
 
 EVERY = {"copy": 25, "tiny": 5}
 
