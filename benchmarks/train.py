@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,9 +21,8 @@ from typing import Any
 
 from measuring import Watch, gemm_peak, interleaved, medians, report, tell
 from rivals import ARCHITECTURES, RIVALS
-from workload import overrides_of, text_files, windows
+from workload import logged_rates, text_files, windows
 
-TRAIN = Path(__file__).parents[1] / "train.py"
 UPDATES = {"tiny": (5, 10), "base": (3, 4), "copy": (6, 50)}
 
 
@@ -89,17 +87,8 @@ def facts(rates: list[float], tokens: int, source: int, updates: int, vocab_size
 
 def crosslight_side(options: dict[str, Any]) -> None:
     """The command itself, and what it has logged."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    with tempfile.TemporaryDirectory() as name, Watch() as watch:
-        arguments = [*overrides_of(options), f"hydra.run.dir={name}/run"]
-        done = subprocess.run([sys.executable, str(TRAIN), *arguments], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(done.stdout + done.stderr)
-        events = EventAccumulator(f"{name}/run/tensorboard")
-        events.Reload()
-        logged = events.Scalars("train/target_tokens_per_second")
-    rates = [event.value for event in logged if event.step % options["every"] == 0]
+    with Watch() as watch:
+        rates = logged_rates(options)
     tell(facts(rates, *count_tokens(options), watch))
 
 

@@ -1,10 +1,15 @@
 """What the training benchmarks train on: the settings of `train.py` for an architecture, and its batches."""
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rivals import ARCHITECTURES, SMOOTHING
+
+TRAIN = Path(__file__).parents[1] / "train.py"
 
 
 def text_files(folder: Path, source: str | None, target: str | None, vocab_size: int) -> list[str]:
@@ -46,6 +51,21 @@ def overrides_of(options: dict[str, Any]) -> list[str]:
         "averaging=none",
         f"cache={options['folder']}/cache",
     ]
+
+
+def logged_rates(options: dict[str, Any]) -> list[float]:
+    """Target tokens a second of each stretch of updates, as the command `train.py` logs them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with tempfile.TemporaryDirectory() as name:
+        arguments = [*overrides_of(options), f"hydra.run.dir={name}/run"]
+        done = subprocess.run([sys.executable, str(TRAIN), *arguments], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+        events = EventAccumulator(f"{name}/run/tensorboard")
+        events.Reload()
+        logged = events.Scalars("train/target_tokens_per_second")
+    return [event.value for event in logged if event.step % options["every"] == 0]
 
 
 def windows(options: dict[str, Any]) -> tuple[Any, Any, Iterator[Any]]:
