@@ -4,7 +4,7 @@
 
 A step is forward and backward pass, clipping and Adam on random ids, without padding. The theoretical line is the
 operations of its matrix products, those of attention included, at the speed of a product of 2048 x 2048 matrices,
-measured in the same run. Processes train the 4+4 layer model through `train.py`; their line is the speed of one process.
+measured in the same run. Processes train the 4+4 layer model through `train.py`; their line is the speed of one.
 """
 
 import argparse
