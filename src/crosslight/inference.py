@@ -24,6 +24,7 @@ from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError
 from crosslight.losses import LabelSmoothedCrossEntropy
 from crosslight.models.attention_maps import attention_figure, cross_attention
+from crosslight.nn.initialization import Unfilled
 from crosslight.runs.checkpoints import check_tokenizer, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import pinned_threads
@@ -74,7 +75,8 @@ def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any]
     check_tokenizer(content, tokenizers.content_hash, file)
     on_gpu = torch.cuda.is_available() and config["trainer"]["accelerator"] != "cpu"
     device = torch.device("cuda" if on_gpu else "cpu")
-    model = build.build_model(config, tokenizers)
+    with Unfilled():
+        model = build.build_model(config, tokenizers)
     model.load_state_dict(model_weights(content))
     half = {"bf16": torch.bfloat16, "16": torch.float16}.get(str(config["trainer"]["precision"]).removesuffix("-mixed"))
 
