@@ -1,7 +1,7 @@
 """Side against side: each in processes of its own, in turns (A B A B), with a watch on what else used the processor.
 
-A benchmark calls `interleaved` and `report`; its children measure with a `Watch` and end with `tell`. Ratios of medians hold;
-absolute figures belong to the machine of the day.
+A benchmark calls `interleaved` and `report`; its children measure with a `Watch` and end with `tell`. Ratios of medians
+hold; absolute figures belong to the machine of the day.
 """
 
 import json
@@ -110,7 +110,7 @@ def report(
     print(f"\n{title}\n{'side':32} {unit:>16} {'least':>9} {'most':>9} {'ratio':>7}", *(f"{key:>12}" for key in extra))
     for side, results in found.items():
         values = [result[value] for result in results]
-        more = [f"{statistics.median(r[key] for r in results):12,.3g}" if key in results[0] else " " * 12 for key in extra]
+        more = [f"{statistics.median(r.get(key) or 0.0 for r in results):12,.3g}" for key in extra]
         print(
             f"{side:32} {middle[side]:16,.4g} {min(values):9,.4g} {max(values):9,.4g} "
             f"{middle[ours] / middle[side]:7.2f}",

@@ -21,7 +21,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "shapes": set(),
     "errors": set(),
     "batches": {"shapes"},
+    "projected_loss": BASE,
     **dict.fromkeys(sorted(BLOCKS), BASE),  # decoding too: it knows protocols, never a model
+    "losses": BASE | {"projected_loss"},
     "models": BASE | {"nn"},
     "data": BASE | {"tokenizers"},
     "objectives": BASE | {"losses"},  # models only through a Protocol

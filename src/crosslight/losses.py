@@ -1,12 +1,12 @@
 """Losses as (total, count) pairs: sums over real target tokens, to be divided once by the count of a whole update."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
 from crosslight.errors import ConfigError
+from crosslight.projected_loss import projected_sums
 from crosslight.shapes import Bool, Float, Int, Tensor
 
 
@@ -32,9 +32,24 @@ class LabelSmoothedCrossEntropy(nn.Module):
         self.smoothing, self.pad_id = smoothing, pad_id
 
     def forward(self, logits: Float[Tensor, "*shape vocab"], target: Int[Tensor, "*shape"]) -> TokenLoss:
-        flat, wanted = logits.flatten(0, -2), target.flatten()
-        real = wanted != self.pad_id
-        total, nll = _SmoothedSum.apply(flat, wanted, real, self.smoothing)  # type: ignore[no-untyped-call]
+        real = target != self.pad_id
+        log_probs = _log_probs(logits, real)
+        nll = total = -torch.where(real, log_probs.gather(-1, target[..., None])[..., 0], 0.0).sum()
+        if self.smoothing:
+            uniform = -torch.where(real, log_probs.mean(dim=-1), 0.0).sum()
+            total = (1 - self.smoothing) * nll + self.smoothing * uniform
+        return TokenLoss(total, nll.detach(), real.sum())
+
+    def of_projection(
+        self,
+        hidden: Float[Tensor, "*shape d_model"],
+        weight: Float[Tensor, "vocab d_model"],
+        target: Int[Tensor, "*shape"],
+    ) -> TokenLoss:
+        """The same for the logits `hidden · weightᵀ`, which are never held all at once."""
+        real = target != self.pad_id
+        wanted = target.flatten()
+        total, nll = projected_sums(hidden.flatten(0, -2), weight, wanted, real.flatten(), self.smoothing)
         return TokenLoss(total, nll, real.sum())
 
 
@@ -69,35 +84,3 @@ def _log_probs(logits: Tensor, real: Tensor) -> Tensor:
 def _at_real(logits: Tensor, real: Tensor) -> Tensor:
     """The logits in float32; zeros at padding, where they may be anything and get no gradient."""
     return logits.float().masked_fill(~real[..., None], 0.0)
-
-
-class _SmoothedSum(torch.autograd.Function):
-    """The two sums over the rows that `real` marks, with the gradient written out.
-
-    With `p` the softmax of a row and `y` its reference, the row costs `-(1 - ε) log p_y - ε mean(log p)`, and the
-    gradient by the logits is `p - ε / vocab`, less `1 - ε` at y. Autograd would walk over the logits twice as often.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, real: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        log_probs = logits.float().log_softmax(dim=-1)
-        reference = log_probs.gather(-1, target[:, None])[:, 0]
-        nll = total = -torch.where(real, reference, 0.0).sum()
-        if smoothing:
-            total = (1 - smoothing) * nll - smoothing * torch.where(real, log_probs.mean(dim=-1), 0.0).sum()
-        ctx.save_for_backward(log_probs, target, real)
-        ctx.smoothing, ctx.dtype = smoothing, logits.dtype
-        nll = nll.clone()  # an output of its own, also where it equals the total
-        ctx.mark_non_differentiable(nll)
-        return total, nll
-
-    @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, grad_nll: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
-        log_probs, target, real = ctx.saved_tensors
-        gradient = log_probs.exp()
-        if ctx.smoothing:
-            gradient -= ctx.smoothing / gradient.shape[-1]
-        gradient.scatter_add_(-1, target[:, None], gradient.new_full((len(target), 1), ctx.smoothing - 1))
-        gradient.masked_fill_(~real[:, None], 0.0)
-        gradient *= grad_total
-        return gradient.to(ctx.dtype), None, None, None

@@ -26,7 +26,7 @@ def random_parts(model: EncoderDecoder) -> set[str]:
     x, y = torch.randn(2, 4, 12), torch.randn(2, 4, 12)
 
     def attends(attention: Any) -> Callable[[], torch.Tensor]:
-        return lambda: attention(x, *attention.project(y), None)
+        return lambda: attention(attention.queries(x), attention.project(y), None)
 
     asked: dict[str, list[Callable[[], torch.Tensor]]] = {
         "embedding": [lambda: model.source_embedding(SOURCE), lambda: model.target_embedding(TARGET)],

@@ -8,7 +8,7 @@ from torch import nn
 
 from crosslight.errors import ConfigError
 from crosslight.nn.attention import MultiHeadAttention, attend, attention_scores, attention_weights
-from crosslight.nn.masks import causal_mask, padding_mask, window_mask
+from crosslight.nn.masks import causal_mask, fastest, padding_mask, window_mask
 
 BATCH, HEADS, QUERY, KEY, HEAD_DIM = 2, 3, 4, 5, 6
 
@@ -110,19 +110,26 @@ def test_multi_head_attention_and_its_weights_equal_torch():
     x = torch.randn(BATCH, QUERY, HEADS * HEAD_DIM, dtype=torch.float64)
     memory = torch.randn(BATCH, KEY, HEADS * HEAD_DIM, dtype=torch.float64)
     padding = torch.tensor([[False] * KEY, [False] * 3 + [True] * 2])
-    key, value = ours.project(memory)
+    keys_and_values = ours.project(memory)
     output, weights = theirs(x, memory, memory, key_padding_mask=padding, average_attn_weights=False)
     mask = ~padding[:, None, None]
-    near(ours(x, key, value, mask), output, atol=1e-9)
-    near(ours.weights(x, key, mask), weights, atol=1e-9)
+    near(ours(ours.queries(x), keys_and_values, mask), output, atol=1e-9)
+    near(ours(ours.queries(x), keys_and_values, fastest(mask, x)), output, atol=1e-9)
+    scores = attention_scores(ours.queries(x), keys_and_values[0], HEAD_DIM**-0.5)
+    near(attention_weights(scores, mask), weights, atol=1e-9)
+    query, (key, value) = ours.project_all(x, 0)
+    near(query, ours.queries(x), atol=1e-9)
+    for found, expected in zip((key, value), ours.project(x), strict=True):
+        near(found, expected, atol=1e-9)
 
 
 def test_attention_dropout_acts_in_training_only():
     attention = MultiHeadAttention(HEADS * HEAD_DIM, HEADS, dropout=1.0)
     x = torch.randn(BATCH, QUERY, HEADS * HEAD_DIM)
-    dropped = attention.train()(x, *attention.project(x), None)
+    query, keys_and_values = attention.project_all(x, 0)
+    dropped = attention.train()(query, keys_and_values, None)
     near(dropped, attention.output.bias.expand_as(x))
-    assert (attention.eval()(x, *attention.project(x), None) - dropped).abs().max() > 0.01
+    assert (attention.eval()(query, keys_and_values, None) - dropped).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(("num_heads", "near_ones"), [(7, "6 and 8"), (5, "4 and 6"), (0, "1 and 2"), (-2, "1 and 2")])

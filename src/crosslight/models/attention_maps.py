@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from crosslight.models.encoder_decoder import EncoderDecoder
-from crosslight.nn.attention import MultiHeadAttention
+from crosslight.nn.attention import MultiHeadAttention, attention_scores, attention_weights
 from crosslight.shapes import Float, Int, Tensor
 
 
@@ -18,10 +18,10 @@ def cross_attention(
     """Where every decoder layer's heads look in the source while the target is read; rows sum to one."""
     kept: list[Tensor] = []
 
-    def keep(attention: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def keep(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(attention, MultiHeadAttention)
-        query_input, key, _, mask = inputs
-        kept.append(attention.weights(query_input, key, mask))
+        query, (key, _), mask = inputs
+        kept.append(attention_weights(attention_scores(query, key, query.shape[-1] ** -0.5), mask))
 
     attentions = [layer.get_submodule("cross_attention") for layer in model.decoder.layers]
     hooks = [attention.register_forward_pre_hook(keep) for attention in attentions]

@@ -1,8 +1,10 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017, with the choices that later work added."""
 
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import nn
+from torch.nn import functional
 
 from crosslight.errors import ConfigError
 from crosslight.nn.attention import head_size
@@ -125,16 +127,29 @@ class EncoderDecoder(nn.Module):
         self, tokens: Int[Tensor, "row query"], state: DecoderState
     ) -> tuple[Float[Tensor, "row query vocab"], DecoderState]:
         """Logits of the token after each of `tokens`, which follow those that `state` has seen, and the next state."""
+        hidden, state = self._hidden(tokens, state)
+        return self.output(hidden), state
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        target_in: Int[Tensor, "batch target"],
+        head: Callable[[Tensor, Tensor], Any] = functional.linear,
+    ) -> Any:
+        """Teacher forcing, the one-step case of `encode` and `decode`: logits [batch, target, vocab].
+
+        Another `head` gets what would make them, the decoder's output [batch, target, d_model] and the weight [vocab,
+        d_model] of the output projection; what it returns is returned.
+        """
+        return head(self._hidden(target_in, self.encode(source))[0], self.output.weight)
+
+    def _hidden(
+        self, tokens: Int[Tensor, "row query"], state: DecoderState
+    ) -> tuple[Float[Tensor, "row query d_model"], DecoderState]:
         past, query = state.length, tokens.shape[1]
         x = self.target_embedding(tokens, past)
         x, layers = self.decoder(x, state.layers, causal_mask(query, past, tokens.device), state.source_mask, past)
-        return self.output(x), DecoderState(layers, state.source_mask, past + query)
-
-    def forward(
-        self, source: Int[Tensor, "batch source"], target_in: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch target vocab"]:
-        """Teacher forcing: the one-step case of `encode` and `decode`."""
-        return self.decode(target_in, self.encode(source))[0]
+        return x, DecoderState(layers, state.source_mask, past + query)
 
     def _encoder_mask(self, source_mask: Bool[Tensor, "batch 1 1 source"]) -> Bool[Tensor, "batch 1 _ source"]:
         if self.encoder_window is None:

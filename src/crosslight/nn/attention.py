@@ -4,15 +4,15 @@ Attention knows nothing of caches: it takes the queries' input and ready-made ke
 cross-attention are the same class; they differ in where the keys come from and in their positions.
 """
 
-import math
-
 import torch
 from torch import nn
 from torch.nn import functional
 
 from crosslight.errors import ConfigError
+from crosslight.nn.dropout import dropped
+from crosslight.nn.masks import Mask
 from crosslight.nn.positions import Positions
-from crosslight.shapes import Bool, Float, Tensor
+from crosslight.shapes import Float, Tensor
 
 
 def attention_scores(
@@ -23,15 +23,17 @@ def attention_scores(
 
 
 def attention_weights(
-    scores: Float[Tensor, "*batch query key"], mask: Bool[Tensor, "..."] | None = None
+    scores: Float[Tensor, "*batch query key"], mask: Mask = None
 ) -> Float[Tensor, "*batch query key"]:
     """The softmax of the scores over the keys that the mask allows; all zeros where it allows none.
 
     Masked scores become the smallest finite number of their type, so a row without any key stays finite, in the
-    gradient too; its weights are then set to zero.
+    gradient too; its weights are then set to zero. An additive mask (`masks.fastest`) has no such rows.
     """
     if mask is None:
         return scores.softmax(dim=-1)
+    if mask.is_floating_point():
+        return (scores + mask).softmax(dim=-1)
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
     return weights * mask.any(dim=-1, keepdim=True)
 
@@ -40,7 +42,7 @@ def attend(
     query: Float[Tensor, "*batch query head_dim"],
     key: Float[Tensor, "*batch key head_dim"],
     value: Float[Tensor, "*batch key head_dim"],
-    mask: Bool[Tensor, "..."] | None = None,
+    mask: Mask = None,
     *,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -53,7 +55,10 @@ def attend(
     if query.is_cuda:
         return functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
     weights = attention_weights(attention_scores(query, key, scale), mask)
-    return functional.dropout(weights, dropout, training=dropout > 0) @ value
+    return dropped(weights, dropout) @ value
+
+
+KeyValue = tuple[Float[Tensor, "batch head key head_dim"], Float[Tensor, "batch head key head_dim"]]
 
 
 def head_size(d_model: int, num_heads: int) -> int:
@@ -84,37 +89,33 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch head length head_dim"]:
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
 
-    def project(
-        self, x: Float[Tensor, "batch key d_model"], offset: int = 0
-    ) -> tuple[Float[Tensor, "batch head key head_dim"], Float[Tensor, "batch head key head_dim"]]:
-        """Keys and values for the positions `offset`, `offset + 1`, …."""
-        return self.positions.rotate(self._split(self.key(x)), offset), self._split(self.value(x))
+    def project(self, x: Float[Tensor, "batch key d_model"]) -> KeyValue:
+        """Keys and values of what has no positions of its own: of the memory."""
+        weight, bias = torch.cat([self.key.weight, self.value.weight]), self._bias(self.value)
+        key, value = functional.linear(x, weight, bias).chunk(2, dim=-1)
+        return self._split(key), self._split(value)
 
-    def queries(
-        self, x: Float[Tensor, "batch query d_model"], offset: int = 0
-    ) -> Float[Tensor, "batch head query head_dim"]:
-        """Queries for the positions `offset`, `offset + 1`, …."""
-        return self.positions.rotate(self._split(self.query(x)), offset)
+    def project_all(
+        self, x: Float[Tensor, "batch length d_model"], offset: int
+    ) -> tuple[Float[Tensor, "batch head length head_dim"], KeyValue]:
+        """Queries, keys and values for the positions `offset`, `offset + 1`, …, by one matrix product."""
+        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
+        bias = torch.cat([self.query.bias, self._bias(self.value)])
+        query, key, value = (self._split(part) for part in functional.linear(x, weight, bias).chunk(3, dim=-1))
+        return self.positions.rotate(query, offset), (self.positions.rotate(key, offset), value)
+
+    def queries(self, x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch head query head_dim"]:
+        """Queries for `project`'s keys."""
+        return self._split(self.query(x))
 
     def forward(
-        self,
-        x: Float[Tensor, "batch query d_model"],
-        key: Float[Tensor, "batch head key head_dim"],
-        value: Float[Tensor, "batch head key head_dim"],
-        mask: Bool[Tensor, "..."] | None,
-        offset: int = 0,
+        self, query: Float[Tensor, "batch head query head_dim"], key_value: KeyValue, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
-        """What each query position gathers from keys and values that `project` made."""
-        dropout = self.dropout if self.training else 0.0
-        heads = attend(self.queries(x, offset), key, value, mask, dropout=dropout)
+        """What each query gathers from the values, through the output projection."""
+        heads = attend(query, *key_value, mask, dropout=self.dropout if self.training else 0.0)
         return self.output(heads.transpose(1, 2).flatten(2))
 
-    def weights(
-        self,
-        x: Float[Tensor, "batch query d_model"],
-        key: Float[Tensor, "batch head key head_dim"],
-        mask: Bool[Tensor, "..."] | None,
-        offset: int = 0,
-    ) -> Float[Tensor, "batch head query key"]:
-        """The attention weights of `forward`, without dropout: for pictures."""
-        return attention_weights(attention_scores(self.queries(x, offset), key, 1 / math.sqrt(self.head_dim)), mask)
+    @staticmethod
+    def _bias(of: nn.Linear) -> Float[Tensor, " twice_d_model"]:
+        """The bias of keys, which have none, and of values."""
+        return torch.cat([torch.zeros_like(of.bias), of.bias])

@@ -6,6 +6,7 @@ from crosslight.nn.attention import MultiHeadAttention
 from crosslight.nn.decoder_state import LayerState
 from crosslight.nn.feed_forward import feed_forward
 from crosslight.nn.layer_drop import layers_to_run
+from crosslight.nn.masks import Mask, fastest
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
 from crosslight.shapes import Bool, Float, Tensor
@@ -43,16 +44,16 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "row query d_model"],
         state: LayerState,
-        target_mask: Bool[Tensor, "..."],
-        source_mask: Bool[Tensor, "..."],
+        target_mask: Mask,
+        source_mask: Mask,
         offset: int,
     ) -> tuple[Float[Tensor, "row query d_model"], LayerState]:
-        h = self.around_self.enter(x)
-        state = state.extend(self.self_attention.project(h, offset))
+        query, key_value = self.self_attention.project_all(self.around_self.enter(x), offset)
+        state = state.extend(key_value)
         assert state.target is not None
-        x = self.around_self.leave(x, self.self_attention(h, *state.target, target_mask, offset))
-        h = self.around_cross.enter(x)
-        x = self.around_cross.leave(x, self.cross_attention(h, *state.source, source_mask))
+        x = self.around_self.leave(x, self.self_attention(query, state.target, target_mask))
+        query = self.cross_attention.queries(self.around_cross.enter(x))
+        x = self.around_cross.leave(x, self.cross_attention(query, state.source, source_mask))
         return self.around_feed.leave(x, self.feed_forward(self.around_feed.enter(x))), state
 
 
@@ -77,9 +78,10 @@ class Decoder(nn.Module):
         offset: int,
     ) -> tuple[Float[Tensor, "row query d_model"], tuple[LayerState, ...]]:
         run = layers_to_run(len(self.layers), self.layer_drop if self.training else 0.0)
+        masks = fastest(target_mask, x), fastest(source_mask, x)
         new_states = []
         for layer, state, runs in zip(self.layers, states, run, strict=True):
             if runs:
-                x, state = layer(x, state, target_mask, source_mask, offset)
+                x, state = layer(x, state, *masks, offset)
             new_states.append(state)
         return self.last(x), tuple(new_states)

@@ -4,6 +4,7 @@ import math
 
 from torch import nn
 
+from crosslight.nn.dropout import Dropout
 from crosslight.nn.positions import Positions
 from crosslight.shapes import Float, Int, Tensor
 
@@ -15,7 +16,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(vocab_size, d_model)
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scale = math.sqrt(d_model)
 
     def forward(self, ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:

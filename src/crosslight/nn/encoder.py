@@ -5,6 +5,7 @@ from torch import nn
 from crosslight.nn.attention import MultiHeadAttention
 from crosslight.nn.feed_forward import feed_forward
 from crosslight.nn.layer_drop import layers_to_run
+from crosslight.nn.masks import Mask, fastest
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
 from crosslight.shapes import Bool, Float, Tensor
@@ -32,12 +33,9 @@ class EncoderLayer(nn.Module):
         self.around_feed = residual(d_model, dropout)
         self.feed_forward = feed_forward(d_model, d_ff, activation, activation_dropout)
 
-    def forward(
-        self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "..."]
-    ) -> Float[Tensor, "batch source d_model"]:
+    def forward(self, x: Float[Tensor, "batch source d_model"], mask: Mask) -> Float[Tensor, "batch source d_model"]:
         h = self.around_self.enter(x)
-        key, value = self.self_attention.project(h)
-        x = self.around_self.leave(x, self.self_attention(h, key, value, mask))
+        x = self.around_self.leave(x, self.self_attention(*self.self_attention.project_all(h, 0), mask))
         return self.around_feed.leave(x, self.feed_forward(self.around_feed.enter(x)))
 
 
@@ -53,7 +51,8 @@ class Encoder(nn.Module):
         self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "..."]
     ) -> Float[Tensor, "batch source d_model"]:
         run = layers_to_run(len(self.layers), self.layer_drop if self.training else 0.0)
+        layer_mask = fastest(mask, x)
         for layer, runs in zip(self.layers, run, strict=True):
             if runs:
-                x = layer(x, mask)
+                x = layer(x, layer_mask)
         return self.last(x)

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from crosslight.errors import ConfigError
+from crosslight.nn.dropout import Dropout
 from crosslight.shapes import Float, Tensor
 
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
@@ -25,7 +26,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
         self.activation = activation
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape d_model"]:
         return self.outer(self.dropout(self.activation(self.inner(x))))
@@ -40,7 +41,7 @@ class GatedFeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
         self.activation = activation
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape d_model"]:
         return self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import nn
 
+from crosslight.nn.dropout import Dropout
 from crosslight.shapes import Float, Tensor
 
 
@@ -16,7 +17,7 @@ class PostNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def enter(self, x: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape d_model"]:
         return x
@@ -24,7 +25,7 @@ class PostNorm(nn.Module):
     def leave(
         self, x: Float[Tensor, "*shape d_model"], y: Float[Tensor, "*shape d_model"]
     ) -> Float[Tensor, "*shape d_model"]:
-        return self.norm(x + self.dropout(y))
+        return self.norm(self.dropout.added_to(x, y))
 
     def after_stack(self) -> nn.Module:
         """What follows the last layer: nothing, for its output is normed already."""
@@ -37,7 +38,7 @@ class PreNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def enter(self, x: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape d_model"]:
         return self.norm(x)
@@ -45,7 +46,7 @@ class PreNorm(nn.Module):
     def leave(
         self, x: Float[Tensor, "*shape d_model"], y: Float[Tensor, "*shape d_model"]
     ) -> Float[Tensor, "*shape d_model"]:
-        return x + self.dropout(y)
+        return self.dropout.added_to(x, y)
 
     def after_stack(self) -> nn.Module:
         """What follows the last layer: the norm that the residual stream has not had yet."""

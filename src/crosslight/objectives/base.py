@@ -3,20 +3,29 @@
 `conf/task/objective/*.yaml` chooses one; its arithmetic stands in `losses.py`.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from torch.nn import functional
 
 from crosslight.batches import Batch
 from crosslight.losses import TokenLoss
-from crosslight.shapes import Float, Int, Tensor
+from crosslight.shapes import Int, Tensor
 
 
 @runtime_checkable
 class Predictor(Protocol):
-    """A model under teacher forcing: logits of the token after each of `target_in`."""
+    """A model under teacher forcing: logits [batch, target, vocab] of the token after each of `target_in`.
+
+    With another `head` what that makes of the last hidden states and the output projection's weight.
+    """
 
     def __call__(
-        self, source: Int[Tensor, "batch source"], target_in: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch target vocab"]: ...
+        self,
+        source: Int[Tensor, "batch source"],
+        target_in: Int[Tensor, "batch target"],
+        head: Callable[[Tensor, Tensor], Any] = functional.linear,
+    ) -> Any: ...
 
 
 @runtime_checkable

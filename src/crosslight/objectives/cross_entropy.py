@@ -3,6 +3,7 @@
 from crosslight.batches import Batch
 from crosslight.losses import LabelSmoothedCrossEntropy, TokenLoss
 from crosslight.objectives.base import Predictor
+from crosslight.shapes import Tensor
 
 
 class CrossEntropy:
@@ -12,4 +13,8 @@ class CrossEntropy:
         self.loss = LabelSmoothedCrossEntropy(label_smoothing, pad_id)
 
     def __call__(self, model: Predictor, batch: Batch) -> TokenLoss:
-        return self.loss(model(batch.source, batch.target_in), batch.target_out)
+        def head(hidden: Tensor, weight: Tensor) -> TokenLoss:
+            return self.loss.of_projection(hidden, weight, batch.target_out)
+
+        loss: TokenLoss = model(batch.source, batch.target_in, head)
+        return loss
