@@ -37,4 +37,4 @@ def test_translating_imports_nothing_that_it_does_not_use(command: Command, copi
     assert done.stdout == "1 2 3\n"
     names = imported(done)
     assert "torch" in names
-    assert not names & (HEAVY | {"sympy", "torch._dynamo", "transformers"})
+    assert not names & (HEAVY | {"ctranslate2", "sympy", "torch._dynamo", "transformers"})
