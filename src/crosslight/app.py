@@ -3,6 +3,7 @@
 `python -m crosslight.app PARENT` is one of the further processes of a run that the process PARENT has started.
 """
 
+import gc
 import logging
 import sys
 import time
@@ -45,6 +46,7 @@ MOST_ROLLBACKS = 3
 def train(config: Config, folder: RunFolder) -> Record:
     """Train, or go on training, in a folder. Raises an ExpectationError if the recipe's mark is missed."""
     build.check(config)
+    gc.enable()  # all is imported now; train.py has turned it off
     _check_language(config["data"]["target_lang"])
     recipe = build.build_trainer_recipe(config)
     recipe.check_machine()

@@ -20,6 +20,7 @@ from crosslight.data.cleaning import Cleaning
 from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError, CrosslightError, RunError
+from crosslight.nn.initialization import Unfilled
 from crosslight.objectives.base import Objective
 from crosslight.runs.averages import Averaging
 from crosslight.runs.folder import RunFolder
@@ -42,7 +43,7 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
     build_search(config)
     make(config["scheduler"])
     build_batching(config)
-    with torch.device("meta"):  # no memory: only to see whether it can be built
+    with Unfilled():  # only to see whether it can be built
         make(config["model"], source_vocab_size=8, target_vocab_size=8, pad_id=0)
     if not trusted_only:  # what only training needs, on the machine that trains
         build_callbacks(config, build_trainer_recipe(config))
