@@ -209,6 +209,6 @@ def _batches(run: TrainedRun, encoded: list[list[int]], shortest: int) -> Iterat
     for chosen in plan_evaluation(lengths[written], run.config["batching"]["eval_max_tokens"]):
         rows = written[chosen]
         batch = pad([encoded[i] for i in rows], source.pad_id).to(run.device)
-        with torch.no_grad(), run.precision():
+        with torch.inference_mode(), run.precision():
             found = translate_state(run.model, run.model.encode(batch), run.search, target)
         yield rows.tolist(), target.decode_batch([hypotheses[0].ids for hypotheses in found])
