@@ -3,7 +3,8 @@
 One line out for each line in, in order; nothing but translations on standard output. Arguments are `key=value`:
 `run` (a run folder), `checkpoint` (a file in its checkpoints/; default best.ckpt), `decode.<setting>` (such as
 `decode.beam_size=5`), `lines` (how many lines are translated at a time, default 2000), `target_lang` (for a model of
-several target languages). Exit status 3: all lines are translated, but some were cut to what the model can take.
+several target languages), `engine=ctranslate2` (with what scripts/export.py has made of the checkpoint). Exit status 3:
+all lines are translated, but some were cut to what the model can take.
 """
 
 import sys
@@ -14,7 +15,7 @@ from crosslight.errors import ConfigError
 
 
 def main() -> None:
-    keys = {"run": str, "checkpoint": str, "lines": int, "target_lang": str}
+    keys = {"run": str, "checkpoint": str, "lines": int, "target_lang": str, "engine": str}
     arguments = script_arguments(__doc__, keys, needed=["run"])
     if arguments.get("lines", 1) < 1:
         raise ConfigError(f"lines: {arguments['lines']} is less than 1")
@@ -23,7 +24,12 @@ def main() -> None:
     from crosslight.data.lines import decode_lines, one_line
     from crosslight.inference import load_run, translate
 
-    run = load_run(arguments["run"], checkpoint=arguments.get("checkpoint"), decode=arguments["decode"])
+    run = load_run(
+        arguments["run"],
+        checkpoint=arguments.get("checkpoint"),
+        decode=arguments["decode"],
+        engine=arguments.get("engine"),
+    )
     first, num_cut = 1, 0
     while block := list(islice(sys.stdin.buffer, arguments.get("lines", 2000))):
         lines = decode_lines(b"".join(block), f"standard input, from line {first}")

@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "description": BASE | {"tokenizers", "data"},
     "config": BASE,
     "runs": BASE | BLOCKS | {"models", "data", "objectives", "tasks"},
+    "export": BASE | BLOCKS | {"models", "data", "runs"},
     "callbacks": BASE | BLOCKS | {"models", "data", "objectives", "tasks", "runs"},
 }
 EVERYTHING_ABOVE = set(MAY_IMPORT)

@@ -3,6 +3,7 @@
 `python -m crosslight.app PARENT` is one of the further processes of a run that the process PARENT has started.
 """
 
+import gc
 import logging
 import sys
 import time
@@ -30,6 +31,7 @@ from crosslight.runs.exactness import circumstances, differences, doubts, price_
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import end_with, other_ranks, pinned_threads
 from crosslight.runs.meeting import Meeting, of_launch
+from crosslight.runs.precision import chosen_precision
 from crosslight.runs.ranks import rank
 from crosslight.runs.record import Record
 from crosslight.runs.resuming import check_learnt, resume_point
@@ -45,11 +47,16 @@ MOST_ROLLBACKS = 3
 def train(config: Config, folder: RunFolder) -> Record:
     """Train, or go on training, in a folder. Raises an ExpectationError if the recipe's mark is missed."""
     build.check(config)
+    gc.enable()  # all is imported now; train.py has turned it off
     _check_language(config["data"]["target_lang"])
     recipe = build.build_trainer_recipe(config)
     recipe.check_machine()
+    if (precision := config["trainer"]["precision"]) == "auto":
+        precision, reason = chosen_precision(config["model"], on_gpu=recipe.on_gpu)
+        log.info("trainer.precision: %s, for %s", precision, reason)
     # from now on part of the run: a resume on another number of processes makes the same updates
-    config = {**config, "trainer": {**config["trainer"], "virtual_ranks": recipe.total_virtual_ranks}}
+    found = {"virtual_ranks": recipe.total_virtual_ranks, "precision": precision}
+    config = {**config, "trainer": {**config["trainer"], **found}}
     config |= {"task": with_absolute_teacher(config["task"])}
     if config["init_from"]:  # found again, whatever folder a resume starts in
         config |= {"init_from": str(Path(config["init_from"]).expanduser().absolute())}

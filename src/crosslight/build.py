@@ -20,9 +20,11 @@ from crosslight.data.cleaning import Cleaning
 from crosslight.data.corpus import Corpus
 from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError, CrosslightError, RunError
+from crosslight.nn.initialization import Unfilled
 from crosslight.objectives.base import Objective
 from crosslight.runs.averages import Averaging
 from crosslight.runs.folder import RunFolder
+from crosslight.runs.precision import chosen_precision
 from crosslight.runs.trainer import TrainerRecipe
 from crosslight.tasks.reduction import FastReduction, OrderedReduction
 from crosslight.tokenizers.base import TokenizerRecipe, Tokenizers
@@ -41,7 +43,7 @@ def check(config: Config, *, trusted_only: bool = False) -> None:
     build_search(config)
     make(config["scheduler"])
     build_batching(config)
-    with torch.device("meta"):  # no memory: only to see whether it can be built
+    with Unfilled():  # only to see whether it can be built
         make(config["model"], source_vocab_size=8, target_vocab_size=8, pad_id=0)
     if not trusted_only:  # what only training needs, on the machine that trains
         build_callbacks(config, build_trainer_recipe(config))
@@ -94,8 +96,12 @@ def build_tokenizer_recipe(config: Config) -> TokenizerRecipe:
 
 
 def build_trainer_recipe(config: Config) -> TrainerRecipe:
-    """Where and how long to train."""
-    return make(config["trainer"], unused_parameters=bool(config["model"].get("layer_drop")))
+    """Where and how long to train, `trainer.precision=auto` decided."""
+    node = config["trainer"]
+    if node["precision"] == "auto":
+        on_gpu = make(node).on_gpu
+        node = {**node, "precision": chosen_precision(config["model"], on_gpu=on_gpu)[0]}
+    return make(node, unused_parameters=bool(config["model"].get("layer_drop")))
 
 
 def build_averaging(config: Config) -> Averaging:

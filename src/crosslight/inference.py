@@ -22,8 +22,11 @@ from crosslight.data.lines import read_lines
 from crosslight.data.loaders import evaluation_loader
 from crosslight.decoding.protocols import Search
 from crosslight.errors import ConfigError
+from crosslight.export.ctranslate2_engine import CTranslate2Engine
+from crosslight.export.folder import load_engine
 from crosslight.losses import LabelSmoothedCrossEntropy
 from crosslight.models.attention_maps import attention_figure, cross_attention
+from crosslight.nn.initialization import Unfilled
 from crosslight.runs.checkpoints import check_tokenizer, load_checkpoint, model_weights
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.launch import pinned_threads
@@ -37,7 +40,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A model with everything it needs to translate. `threads` is how many each process trained with, on a CPU."""
+    """A model with everything it needs to translate. `threads` is how many each process trained with, on a CPU.
+
+    With another `engine` than our own search there is no model here.
+    """
 
     config: dict[str, Any]
     model: Any
@@ -47,6 +53,12 @@ class TrainedRun:
     precision: Callable[[], AbstractContextManager[Any]]
     threads: int | None
     tags: dict[str, str]
+    engine: CTranslate2Engine | None = None
+
+    @property
+    def max_positions(self) -> int | None:
+        """How many ids a source may have; None: any number."""
+        return (self.engine or self.model).max_positions
 
     def tag(self, target_lang: str | None) -> str | None:
         """The control symbol that a multilingual model needs before a source; a ConfigError lists its languages."""
@@ -59,23 +71,21 @@ class TrainedRun:
         return self.tags[target_lang]
 
 
-def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any] | None = None) -> TrainedRun:
+def load_run(
+    path: str, *, checkpoint: str | None = None, decode: dict[str, Any] | None = None, engine: str | None = None
+) -> TrainedRun:
     """The best checkpoint of a run folder (or another file in its `checkpoints/`), ready on the best device.
 
     `decode` changes the search's settings. The classes that the folder names must be ours, torch's or Lightning's.
+    `engine="ctranslate2"` translates, and does nothing else, with what `scripts/export.py` has made of the checkpoint.
     """
     folder = RunFolder.existing(path)
     config = folder.read_config()
     config["decode"] = {**config["decode"], **(decode or {})}
     build.check(config, trusted_only=True)
-    file = folder.checkpoints / checkpoint if checkpoint else folder.best
-    content = load_checkpoint(file)
-    tokenizers = load_tokenizers(folder.tokenizer)
-    check_tokenizer(content, tokenizers.content_hash, file)
+    tokenizers, search = load_tokenizers(folder.tokenizer), build.build_search(config)
     on_gpu = torch.cuda.is_available() and config["trainer"]["accelerator"] != "cpu"
     device = torch.device("cuda" if on_gpu else "cpu")
-    model = build.build_model(config, tokenizers)
-    model.load_state_dict(model_weights(content))
     name = str(config["trainer"]["precision"]).removesuffix("-mixed")
     half = {"bf16": torch.bfloat16, "16": torch.float16}.get(name)
 
@@ -85,9 +95,23 @@ def load_run(path: str, *, checkpoint: str | None = None, decode: dict[str, Any]
         return nullcontext() if half is None else torch.autocast(device.type, dtype=half)
 
     threads = read_record(folder.record).get("threads") if folder.record.is_file() and not on_gpu else None
-    search = build.build_search(config)
     tags = build.build_corpus(config).target_tags() if config["data"].get("tags") else {}
-    return TrainedRun(config, model.to(device).eval(), tokenizers, search, device, precision, threads, tags)
+    file = folder.checkpoints / (checkpoint or folder.best.name)
+    if engine is None:
+        model, exported = _load_model(config, tokenizers, file).to(device).eval(), None
+    else:
+        budget = config["batching"]["eval_max_tokens"]
+        model, exported = None, load_engine(engine, folder, file, tokenizers, search, device.type, budget)
+    return TrainedRun(config, model, tokenizers, search, device, precision, threads, tags, exported)
+
+
+def _load_model(config: dict[str, Any], tokenizers: Tokenizers, file: Path) -> Any:
+    content = load_checkpoint(file)
+    check_tokenizer(content, tokenizers.content_hash, file)
+    with Unfilled():
+        model = build.build_model(config, tokenizers)
+    model.load_state_dict(model_weights(content))
+    return model
 
 
 def evaluate(run: TrainedRun, pairs: Pairs | list[Pairs]) -> EvaluationResult:
@@ -173,8 +197,9 @@ def translate(run: TrainedRun, lines: Sequence[str], *, first: int = 1, target_l
     """
     translations = [""] * len(lines)
     tag = run.tag(target_lang)
-    encoded, num_cut = encode_side(run.tokenizers.source, lines, run.model.max_positions, "line", first=first, tag=tag)
-    for numbers, texts in _batches(run, encoded, 2 if tag is None else 3):
+    encoded, num_cut = encode_side(run.tokenizers.source, lines, run.max_positions, "line", first=first, tag=tag)
+    shortest = 2 if tag is None else 3
+    for numbers, texts in run.engine(encoded, shortest) if run.engine else _batches(run, encoded, shortest):
         for number, text in zip(numbers, texts, strict=True):
             translations[number] = text
     return Translations(translations, num_cut)
@@ -187,6 +212,6 @@ def _batches(run: TrainedRun, encoded: list[list[int]], shortest: int) -> Iterat
     for chosen in plan_evaluation(lengths[written], run.config["batching"]["eval_max_tokens"]):
         rows = written[chosen]
         batch = pad([encoded[i] for i in rows], source.pad_id).to(run.device)
-        with torch.no_grad(), run.precision():
+        with torch.inference_mode(), run.precision():
             found = translate_state(run.model, run.model.encode(batch), run.search, target)
         yield rows.tolist(), target.decode_batch([hypotheses[0].ids for hypotheses in found])

@@ -17,7 +17,7 @@ from crosslight.runs.folder import GROUPS, RunFolder
 
 log = logging.getLogger(__name__)
 
-FOUND = (("trainer", "virtual_ranks"), ("batching", "max_tokens"))
+FOUND = (("trainer", "virtual_ranks"), ("trainer", "precision"), ("batching", "max_tokens"))
 """What the first start of a run finds out and writes into its config."""
 
 

@@ -125,7 +125,7 @@ def test_without_a_mistake_there_is_no_complaint() -> None:
         # rules of one class
         ("trainer.precision=16 trainer=cpu", "trainer.precision: 16 needs a GPU; bf16 works on this processor"),
         ("trainer.precision=tf32 trainer=cpu", "trainer.precision: tf32 needs a GPU; bf16 works on this processor"),
-        ("trainer.precision=64", "trainer.precision: '64' is not one of 32, tf32, bf16, 16"),
+        ("trainer.precision=64", "trainer.precision: '64' is not one of auto, 32, tf32, bf16, 16"),
         (
             "trainer.virtual_ranks=3 trainer=ddp_cpu",
             "trainer.virtual_ranks: 3 cannot be shared equally by 2 processes; take a multiple of 2",

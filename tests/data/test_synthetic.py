@@ -92,7 +92,7 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
 
 def test_nothing_is_generated_before_the_pairs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = corpus(num_train=10**12)
-    monkeypatch.setattr(SyntheticPairs, "_draw", lambda self, rng: pytest.fail("a sequence was drawn"))
+    monkeypatch.setattr(SyntheticPairs, "_drawn", lambda self, rng: pytest.fail("a sequence was drawn"))
     pairs = data.training_pairs()
     assert isinstance(pairs, PairSource)
     assert pairs.name == "copy train"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ class TableState:
 
     sentences: tuple[int, ...]
     prefixes: tuple[tuple[int, ...], ...]
+    places: int = 1
 
     @classmethod
     def start(cls, num_sentences: int) -> "TableState":
@@ -27,9 +28,17 @@ class TableState:
     def num_rows(self) -> int:
         return len(self.sentences)
 
-    def select(self, rows: Tensor) -> "TableState":
-        chosen = rows.tolist()
-        return TableState(tuple(self.sentences[i] for i in chosen), tuple(self.prefixes[i] for i in chosen))
+    def rows(self, chosen: list[int], places: int) -> "TableState":
+        return TableState(tuple(self.sentences[i] for i in chosen), tuple(self.prefixes[i] for i in chosen), places)
+
+    def select(self, sentences: Tensor) -> "TableState":
+        chosen = [s * self.places + place for s in sentences.tolist() for place in range(self.places)]
+        return self.rows(chosen, self.places)
+
+    def branch(self, parents: Tensor) -> "TableState":
+        assert len(parents) * self.places == self.num_rows
+        chosen = [s * self.places + parent for s, places in enumerate(parents.tolist()) for parent in places]
+        return self.rows(chosen, parents.shape[1])
 
 
 @dataclass
@@ -49,7 +58,7 @@ class TableStep:
             for prefix, token in zip(state.prefixes, tokens[:, 0].tolist(), strict=True)
         )
         logits = [self.table(*row) for row in zip(state.sentences, written, strict=True)]
-        return torch.tensor(logits)[:, None], TableState(state.sentences, written)
+        return torch.tensor(logits)[:, None], replace(state, prefixes=written)
 
 
 def random_table(seed: int, vocab: int = 4) -> NextLogProbs:

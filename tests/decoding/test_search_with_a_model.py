@@ -1,6 +1,6 @@
 """Search with a random-weight EncoderDecoder: batching (H01), the cache (H06), forced scores, position limit (E06)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from zlib import crc32
 
@@ -63,11 +63,16 @@ def sentences(lengths: list[int] = LENGTHS) -> list[list[int]]:
     return [[*torch.randint(3, 11, (n - 1,), generator=generator).tolist(), EOS] for n in lengths]
 
 
-def search_of(size: int, alpha: float = 0.6) -> Search:
+def search_of(size: int, alpha: float = 0.6, n_best: int = 0) -> Search:
     if size == 0:
         return GreedySearch(length_penalty=alpha, length_offset=5.0, max_len_factor=1.0, max_len_extra=4)
     return BeamSearch(
-        beam_size=size, n_best=size, length_penalty=alpha, length_offset=5.0, max_len_factor=1.0, max_len_extra=4
+        beam_size=size,
+        n_best=n_best or size,
+        length_penalty=alpha,
+        length_offset=5.0,
+        max_len_factor=1.0,
+        max_len_extra=4,
     )
 
 
@@ -100,17 +105,23 @@ class Prefix:
 
     source: Tensor
     written: Tensor
+    places: int = 1
 
     @property
     def num_rows(self) -> int:
         return self.source.shape[0]
 
-    def select(self, rows: Tensor) -> "Prefix":
-        return Prefix(self.source[rows], self.written[rows])
+    def select(self, sentences: Tensor) -> "Prefix":
+        rows = (sentences[:, None] * self.places + torch.arange(self.places)).flatten()
+        return Prefix(self.source[rows], self.written[rows], self.places)
+
+    def branch(self, parents: Tensor) -> "Prefix":
+        rows = (torch.arange(len(parents))[:, None] * self.places + parents).flatten()
+        return Prefix(self.source[rows], self.written[rows], parents.shape[1])
 
 
 def step_without_cache(model: EncoderDecoder, tokens: Tensor, state: Prefix) -> tuple[Tensor, Prefix]:
-    state = Prefix(state.source, torch.cat([state.written, tokens], dim=1))
+    state = replace(state, written=torch.cat([state.written, tokens], dim=1))
     return model(state.source, state.written)[:, -1:], state
 
 
@@ -124,6 +135,34 @@ def test_cache_on_equals_cache_off(model: EncoderDecoder, size: int) -> None:
     recomputed = search(partial(step_without_cache, model), start, bos_id=BOS, eos_id=EOS, max_lengths=limits)
     assert_same(cached, recomputed)
     assert len({len(hypotheses[0].ids) for hypotheses in cached}) > 3
+
+
+def plain_beam(model: EncoderDecoder, source: list[int], size: int, limit: int) -> list[tuple[int, ...]]:
+    """Beam search as one would write it down: one sentence, lists, every prefix read anew. Best first, alpha 0.6."""
+    places, finished = size, []
+    beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for length in range(1, limit + 1):
+        candidates = []
+        for total, ids in beam:
+            log_probs = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0, -1].log_softmax(dim=-1).tolist()
+            allowed = [EOS] if length == limit else range(len(log_probs))
+            candidates += [(total + log_probs[token], (*ids, token)) for token in allowed]
+        best = sorted(candidates, reverse=True)[:places]
+        ended = [(total / ((5 + length) / 6) ** 0.6, ids[:-1]) for total, ids in best if ids[-1] == EOS]
+        beam = [(total, ids) for total, ids in best if ids[-1] != EOS]
+        finished, places = finished + ended, places - len(ended)
+    return [ids for _, ids in sorted(finished, reverse=True)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_the_search_finds_what_the_plain_one_finds(model: EncoderDecoder, size: int) -> None:
+    batch = sentences([6, 1, 14, 3, 9, 2, 11, 20])
+    found = translated(model, batch, search_of(size))
+    with torch.no_grad():
+        plain = [plain_beam(model, source, size, len(source) + 4) for source in batch]
+    assert [[h.ids for h in hypotheses] for hypotheses in found] == plain
+    (best,) = zip(*translated(model, batch, search_of(size, n_best=1)), strict=True)
+    assert [h.ids for h in best] == [ids[0] for ids in plain]
 
 
 @pytest.mark.parametrize("size", [0, 1, 4])

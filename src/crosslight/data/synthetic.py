@@ -1,7 +1,8 @@
 """Copy, reverse and sort: sequences of random symbols, seeded, with validation and test sets disjoint from training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,9 @@ from crosslight.data.corpus import Corpus, LazyPairs, Pairs
 from crosslight.errors import ConfigError
 
 Sequence = tuple[int, ...]
+
+BLOCK = 4096
+"""How many sequences are drawn at a time: one by one takes ten times as long."""
 
 TASKS: dict[str, Callable[[Sequence], Sequence]] = {
     "copy": lambda symbols: symbols,
@@ -58,12 +62,9 @@ class SyntheticPairs(Corpus):
         return LazyPairs(f"{self.task} train", repr(self), self._training_pairs)
 
     def _training_pairs(self) -> Pairs:
-        rng, taken = np.random.default_rng([self.seed, 1]), {s for part in self._held_out for s in part}
-        sources: list[Sequence] = []
-        while len(sources) < self.num_train:
-            if (sequence := self._draw(rng)) not in taken:
-                sources.append(sequence)
-        return self._pairs("train", sources)
+        taken = {s for part in self._held_out for s in part}
+        drawn = (s for s in self._drawn(np.random.default_rng([self.seed, 1])) if s not in taken)
+        return self._pairs("train", list(islice(drawn, self.num_train)))
 
     def validation_pairs(self) -> Pairs:
         return self._pairs("validation", self._held_out[0])
@@ -78,20 +79,27 @@ class SyntheticPairs(Corpus):
         """The held-out sources, in the order they were drawn."""
         chosen: dict[Sequence, None] = {}
         used = dict.fromkeys(range(self.min_length, self.max_length + 1), 0)
-        while len(chosen) < self.num_validation + self.num_test:
-            sequence = self._draw(rng)
+        for sequence in self._drawn(rng):
             if sequence not in chosen and used[len(sequence)] < self._room(len(sequence)):
                 chosen[sequence] = None
                 used[len(sequence)] += 1
+                if len(chosen) == self.num_validation + self.num_test:
+                    break
         return chosen
 
-    def _draw(self, rng: np.random.Generator) -> Sequence:
-        length = int(rng.integers(self.min_length, self.max_length + 1))
-        return tuple(rng.integers(0, self.num_symbols, length).tolist())
+    def _drawn(self, rng: np.random.Generator) -> Iterator[Sequence]:
+        """Random sequences without end."""
+        while True:
+            lengths = rng.integers(self.min_length, self.max_length + 1, BLOCK)
+            symbols, ends = rng.integers(0, self.num_symbols, lengths.sum()).tolist(), lengths.cumsum()
+            for begin, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True):
+                yield tuple(symbols[begin:end])
 
     def _pairs(self, name: str, sources: list[Sequence]) -> Pairs:
+        words = [str(symbol) for symbol in range(self.num_symbols)]
+
         def text(symbols: Sequence) -> str:
-            return " ".join(map(str, symbols))
+            return " ".join([words[symbol] for symbol in symbols])
 
         answer = TASKS[self.task]
         return Pairs(f"{self.task} {name}", [text(s) for s in sources], [text(answer(s)) for s in sources])

@@ -2,8 +2,9 @@
 
 import torch
 
-from crosslight.decoding.protocols import Hypothesis, State, Step
-from crosslight.decoding.scores import length_penalty, max_lengths, only
+from crosslight.decoding.likeliest import likeliest, only_end
+from crosslight.decoding.protocols import LEAVE_TOGETHER, Hypothesis, State, Step
+from crosslight.decoding.scores import length_penalty, max_lengths
 from crosslight.shapes import Int, Tensor
 
 
@@ -23,29 +24,31 @@ class GreedySearch:
     def __call__(
         self, step: Step, state: State, *, bos_id: int, eos_id: int, max_lengths: Int[Tensor, " row"]
     ) -> list[list[Hypothesis]]:
-        device, num_rows = max_lengths.device, state.num_rows
-        found: list[list[Hypothesis]] = [[] for _ in range(num_rows)]
-        row_of = torch.arange(num_rows, device=device)  # which sentence each remaining row belongs to
-        tokens = torch.full((num_rows, 1), bos_id, device=device)
-        history = torch.empty((num_rows, 0), dtype=torch.long, device=device)
-        totals = torch.zeros(num_rows, device=device)
-        while len(row_of):
+        device, limits = max_lengths.device, max_lengths.tolist()
+        found: list[list[Hypothesis]] = [[] for _ in limits]
+        sentences = list(range(len(limits)))  # which sentence each remaining row belongs to
+        ended = torch.zeros(len(limits), dtype=torch.bool, device=device)
+        totals = torch.zeros(len(limits), device=device)
+        tokens = torch.full((len(limits), 1), bos_id, device=device)
+        history = torch.empty((len(limits), 0), dtype=torch.long, device=device)
+        while sentences:
             logits, state = step(tokens, state)
-            log_probs = logits[:, -1].float().log_softmax(dim=-1)
-            must_end = history.shape[1] + 1 >= max_lengths[row_of]
-            log_probs = torch.where(must_end[:, None], only(eos_id, log_probs), log_probs)
-            best, choice = log_probs.max(dim=-1)
-            choice = choice.masked_fill(must_end, eos_id)  # also where EOS is impossible or a diverged model says NaN
-            totals = totals + best
-            history = torch.cat([history, choice[:, None]], dim=1)
-            ended = choice == eos_id
-            if ended.any():
-                divisor = length_penalty(history.shape[1], self.alpha, self.offset)
-                ids, sums, owners = history[ended, :-1].tolist(), totals[ended].tolist(), row_of[ended].tolist()
-                for owner, sequence, total in zip(owners, ids, sums, strict=True):
-                    found[owner].append(Hypothesis(tuple(sequence), total, total / divisor))
-                rest = (~ended).nonzero()[:, 0]
-                row_of, history, totals, choice = row_of[rest], history[rest], totals[rest], choice[rest]
-                state = state.select(rest)
-            tokens = choice[:, None]
+            length = history.shape[1] + 1
+            log_probs, tokens = likeliest(logits[:, -1], 1)
+            if length >= min(limits[s] for s in sentences):
+                at_limit = torch.tensor([length >= limits[s] for s in sentences], device=device)
+                log_probs, tokens = only_end(log_probs, tokens, logits[:, -1], at_limit.nonzero()[:, 0], eos_id)
+            totals = totals + log_probs[:, 0]
+            history = torch.cat([history, tokens], dim=1)
+            now = (tokens[:, 0] == eos_id) & ~ended
+            if rows := now.nonzero()[:, 0].tolist():
+                divisor = length_penalty(length, self.alpha, self.offset)
+                for row, ids, total in zip(rows, history[now, :-1].tolist(), totals[now].tolist(), strict=True):
+                    found[sentences[row]].append(Hypothesis(tuple(ids), total, total / divisor))
+                ended = ended | now
+                if int(ended.sum()) >= LEAVE_TOGETHER * len(sentences):
+                    rest = (~ended).nonzero()[:, 0]
+                    sentences = [sentences[i] for i in rest.tolist()]
+                    totals, history, tokens, ended = totals[rest], history[rest], tokens[rest], ended[rest]
+                    state = state.select(rest)
         return found

@@ -1,4 +1,4 @@
-"""What a search needs: a function that makes one step for all rows, and a state that can select rows."""
+"""What a search needs: a function that makes one step for all rows, and a state whose rows can branch and leave."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,19 +6,33 @@ from typing import Any, Protocol, runtime_checkable
 
 from crosslight.shapes import Int, Tensor
 
+LEAVE_TOGETHER = 1 / 8
+"""Finished sentences leave once they are this part of the batch: whenever some leave, keys and values are copied."""
+
 
 @runtime_checkable
 class State(Protocol):
-    """One row per hypothesis; `DecoderState` is one."""
+    """One row per hypothesis. A search begins with one row a sentence; `DecoderState` is such a state."""
 
     @property
     def num_rows(self) -> int: ...
 
-    def select(self, rows: Int[Tensor, " new_row"]) -> Any: ...
+    def select(self, sentences: Int[Tensor, " new_sentence"]) -> Any:
+        """The state of the given sentences in the given order."""
+        ...
+
+
+@runtime_checkable
+class BranchingState(State, Protocol):
+    """What a step gives, `StepState` for one: a sentence has one or several places, whose rows are side by side."""
+
+    def branch(self, parents: Int[Tensor, "sentence new_place"]) -> Any:
+        """The state in which each new place continues the hypothesis at the given old place of its sentence."""
+        ...
 
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
-"""`step(tokens [row, 1], state) -> (logits [row, 1, vocab], next state)`: `EncoderDecoder.decode` is one."""
+"""`step(tokens [row, 1], state) -> (logits [row, 1, vocab], next state, a BranchingState)`: `EncoderDecoder.decode`."""
 
 
 @dataclass(frozen=True)

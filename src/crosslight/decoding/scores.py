@@ -1,7 +1,5 @@
 """How hypotheses of different length are compared, and how long they may get."""
 
-import torch
-
 from crosslight.shapes import Int, Tensor
 
 
@@ -20,10 +18,3 @@ def max_lengths(
     """`factor * source_length + extra` tokens, EOS included, at least 1 and never above `limit` positions."""
     lengths = (source_lengths * factor + extra).long().clamp(min=1)
     return lengths if limit is None else lengths.clamp(max=limit)
-
-
-def only(token: int, logits: Tensor) -> Tensor:
-    """Log-probabilities with every token but one forbidden."""
-    forced = torch.full_like(logits, -torch.inf)
-    forced[..., token] = logits[..., token]
-    return forced

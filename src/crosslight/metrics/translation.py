@@ -5,9 +5,7 @@ over processes cannot matter.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-import sacrebleu
+from typing import Any, NamedTuple
 
 from crosslight.errors import ConfigError, DataError
 
@@ -32,9 +30,11 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], tar
     exact = Score(100 * equal / max(1, len(references)), f"exact|lines:{len(references)}")
     if not references:
         return {"bleu": Score(0.0, "empty"), "chrf": Score(0.0, "empty"), "exact_match": exact}
+    from sacrebleu import CHRF
+
     scores = {"exact_match": exact}
     tokenize = TOKENIZER_OF_LANGUAGE.get(target_lang, "13a")
-    for name, metric in (("bleu", _bleu(tokenize)), ("chrf", sacrebleu.CHRF())):
+    for name, metric in (("bleu", _bleu(tokenize)), ("chrf", CHRF())):
         result = metric.corpus_score(list(hypotheses), [list(references)])
         scores[name] = Score(result.score, str(metric.get_signature()))
     return scores
@@ -45,9 +45,11 @@ def check_target_language(target_lang: str) -> None:
     _bleu(TOKENIZER_OF_LANGUAGE.get(target_lang, "13a"))
 
 
-def _bleu(tokenize: str) -> sacrebleu.BLEU:
+def _bleu(tokenize: str) -> Any:
+    from sacrebleu import BLEU
+
     try:
-        return sacrebleu.BLEU(tokenize=tokenize)
+        return BLEU(tokenize=tokenize)
     except (ImportError, RuntimeError) as error:
         raise ConfigError(
             f"data.target_lang: BLEU for this language needs sacreBLEU's {tokenize} tokenizer: "

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import torch
 from torch import nn
 from torch.nn import functional
 
@@ -16,6 +17,7 @@ from crosslight.nn.initialization import initialize
 from crosslight.nn.masks import causal, padding_mask, window_mask
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
+from crosslight.nn.step_state import StepState
 from crosslight.shapes import Bool, Float, Int, Tensor
 
 
@@ -124,9 +126,16 @@ class EncoderDecoder(nn.Module):
         return DecoderState(self.decoder.start(memory), source_mask)
 
     def decode(
-        self, tokens: Int[Tensor, "row query"], state: DecoderState
-    ) -> tuple[Float[Tensor, "row query vocab"], DecoderState]:
-        """Logits of the token after each of `tokens`, which follow those that `state` has seen, and the next state."""
+        self, tokens: Int[Tensor, "row query"], state: DecoderState | StepState
+    ) -> tuple[Float[Tensor, "row query vocab"], DecoderState | StepState]:
+        """Logits of the token after each of `tokens`, which follow those that `state` has seen, and the next state.
+
+        Single tokens without gradients are a search: from the first on its state is a StepState, made for that.
+        """
+        if isinstance(state, StepState):
+            return self._step(tokens, state)
+        if tokens.shape[1] == 1 and not self.training and not torch.is_grad_enabled():
+            return self._step(tokens, StepState.of(state))
         hidden, state = self._hidden(tokens, state)
         return self.output(hidden), state
 
@@ -150,6 +159,17 @@ class EncoderDecoder(nn.Module):
         x = self.target_embedding(tokens, past)
         x, layers = self.decoder(x, state.layers, causal(query, past, tokens.device), state.source_mask, past)
         return x, DecoderState(layers, state.source_mask, past + query)
+
+    @torch.no_grad()
+    def _step(
+        self, tokens: Int[Tensor, "row query"], state: StepState
+    ) -> tuple[Float[Tensor, "row query vocab"], StepState]:
+        """`decode`, token by token."""
+        logits = []
+        for column in tokens.split(1, dim=1):
+            x, state = self.decoder.step(self.target_embedding(column, state.length), state)
+            logits.append(self.output(x))
+        return logits[0] if len(logits) == 1 else torch.cat(logits, dim=1), state
 
     def _encoder_mask(self, source_mask: Bool[Tensor, "batch 1 1 source"]) -> Bool[Tensor, "batch 1 _ source"]:
         if self.encoder_window is None:

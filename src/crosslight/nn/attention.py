@@ -73,6 +73,17 @@ def attend(
 KeyValue = tuple[Float[Tensor, "batch head key head_dim"], Float[Tensor, "batch head key head_dim"]]
 
 
+def attend_in_step(
+    query: Float[Tensor, "sentence head place head_dim"],
+    key: Float[Tensor, "sentence head head_dim key"],
+    value: Float[Tensor, "sentence head key head_dim"],
+    bias: Float[Tensor, "sentence 1 _ key"],
+) -> Float[Tensor, "sentence head place head_dim"]:
+    """`attend` for a step of a search (nn/step_state.py): the keys are transposed; `bias` is added to the scores."""
+    scores = (query * query.shape[-1] ** -0.5) @ key
+    return scores.add_(bias).softmax(dim=-1) @ value
+
+
 def head_size(d_model: int, num_heads: int) -> int:
     """`d_model / num_heads`; a ConfigError names the divisors near it if that is no whole number."""
     if num_heads < 1 or d_model % num_heads:
@@ -126,6 +137,25 @@ class MultiHeadAttention(nn.Module):
         """What each query gathers from the values, through the output projection."""
         heads = attend(query, *key_value, mask, dropout=self.dropout if self.training else 0.0)
         return self.output(heads.transpose(1, 2).flatten(2))
+
+    def project_step(
+        self, x: Float[Tensor, "row 1 d_model"], offset: int
+    ) -> tuple[Float[Tensor, "row head 1 head_dim"], KeyValue]:
+        """`project_all` for one token in a search: to put the weights together would cost more than it brings."""
+        query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
+        return self.positions.rotate(query, offset), (self.positions.rotate(key, offset), value)
+
+    def step(
+        self,
+        query: Float[Tensor, "row head 1 head_dim"],
+        key: Float[Tensor, "sentence head head_dim key"],
+        value: Float[Tensor, "sentence head key head_dim"],
+        bias: Float[Tensor, "sentence 1 _ key"],
+    ) -> Float[Tensor, "row 1 d_model"]:
+        """`forward` for one token in a search: the rows of a sentence, side by side, share keys and values."""
+        query = query.view(key.shape[0], -1, self.num_heads, self.head_dim).transpose(1, 2)
+        heads = attend_in_step(query, key, value, bias)
+        return self.output(heads.transpose(1, 2).reshape(-1, 1, self.num_heads * self.head_dim))
 
     @staticmethod
     def _bias(of: nn.Linear) -> Float[Tensor, " twice_d_model"]:

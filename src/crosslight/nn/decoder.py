@@ -9,6 +9,7 @@ from crosslight.nn.layer_drop import layers_to_run
 from crosslight.nn.masks import Mask, fastest
 from crosslight.nn.positions import Positions
 from crosslight.nn.residual import ResidualKind
+from crosslight.nn.step_state import StepState
 from crosslight.shapes import Bool, Float, Tensor
 
 
@@ -56,6 +57,22 @@ class DecoderLayer(nn.Module):
         x = self.around_cross.leave(x, self.cross_attention(query, state.source, source_mask))
         return self.around_feed.leave(x, self.feed_forward(self.around_feed.enter(x))), state
 
+    def step(
+        self,
+        x: Float[Tensor, "row 1 d_model"],
+        state: StepState,
+        number: int,
+        target_bias: Float[Tensor, "sentence 1 place entry"],
+    ) -> Float[Tensor, "row 1 d_model"]:
+        """`forward` for one token in a search. This layer has the given number; its newest entries are written."""
+        query, key_value = self.self_attention.project_step(self.around_self.enter(x), state.length - 1)
+        target = state.write(number, *key_value)
+        x = self.around_self.leave(x, self.self_attention.step(query, *target, target_bias))
+        query = self.cross_attention.queries(self.around_cross.enter(x))
+        source = state.source_key[number], state.source_value[number]
+        x = self.around_cross.leave(x, self.cross_attention.step(query, *source, state.source_bias))
+        return self.around_feed.leave(x, self.feed_forward(self.around_feed.enter(x)))
+
 
 class Decoder(nn.Module):
     """A stack of decoder layers. A layer that is skipped in training leaves its state as it was."""
@@ -85,3 +102,13 @@ class Decoder(nn.Module):
                 x, state = layer(x, state, *masks, offset)
             new_states.append(state)
         return self.last(x), tuple(new_states)
+
+    def step(
+        self, x: Float[Tensor, "row 1 d_model"], state: StepState
+    ) -> tuple[Float[Tensor, "row 1 d_model"], StepState]:
+        """`forward` for one token in a search; nothing is dropped."""
+        state = state.extended()
+        bias = state.target_bias()
+        for number, layer in enumerate(self.layers):
+            x = layer.step(x, state, number, bias)  # type: ignore[operator]
+        return self.last(x), state

@@ -1,6 +1,6 @@
 """What a decoder remembers between steps: a value that is extended and row-selected, never changed in place.
 
-Rows are sentences in training and hypotheses in a search; beam expansion, reorder and shrinking are all `select`.
+This is the form for training and for forced prefixes; a search goes on with a `StepState` (nn/step_state.py).
 """
 
 from dataclasses import dataclass

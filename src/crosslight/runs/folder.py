@@ -31,6 +31,7 @@ class RunFolder:
         self.kept = self.checkpoints / "best"
         self.tokenizer = self.path / "tokenizer"
         self.hypotheses = self.path / "hypotheses"
+        self.exported = self.path / "exported"
 
     @classmethod
     def existing(cls, path: str | Path, key: str = "run") -> "RunFolder":

@@ -15,7 +15,7 @@ from crosslight.runs.compiling import check_compiler
 from crosslight.runs.folder import RunFolder
 from crosslight.runs.ranks import launch
 
-PRECISIONS = {"32": "32-true", "tf32": "tf32", "bf16": "bf16-mixed", "16": "16-mixed"}
+PRECISIONS = {"auto": "auto", "32": "32-true", "tf32": "tf32", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 @dataclass(kw_only=True)
@@ -27,11 +27,12 @@ class TrainerRecipe:
     processes. `reduction` is `ordered` (the same bits on any number of processes), `fast` (DDP's reducer) or `auto`:
     fast on GPUs unless `deterministic`. `threads` is how many a process computes with; null shares a CPU's cores among
     the virtual ranks, so that a run has the same bits on any number of processes. `max_time` is "DD:HH:MM:SS" or null.
+    `precision` is 32, bf16 or 16 (mixed, over weights in float32), or auto, for which `build_trainer_recipe` takes what
+    suits machine and model. On GPUs also tf32: 32, whose matrix products round their factors to 10 bits.
     `on_oom=skip` leaves out an update that does not fit into memory, on all processes together; with the fast
     reduction it costs the overlap of communication and backward pass, and `stop` does not. `on_divergence=rollback`
     goes back to the last checkpoint where `stop` ends.
     `compile` hands the layers to torch.compile in training (docs/gpu.md): the first update takes a minute more.
-    `precision` is 32, bf16, or for GPUs tf32 (32, whose matrix products round their factors to 10 bits) and 16.
     `unused_parameters` says that a micro-batch may leave some without a gradient; DDP's reducer then looks for them.
     """
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crosslight.errors import DataError
 from crosslight.tokenizers.base import Flat, LearningText, Sampling, Tokenizers, flattened
@@ -23,7 +25,13 @@ class IntegerTokenizer:
         return [[self._id(word) for word in text.split()] for text in texts]
 
     def encode_many(self, texts: pa.Array) -> Flat:
-        return flattened(self.encode_batch(texts.to_pylist()))
+        words = pc.utf8_split_whitespace(texts)
+        symbols = pc.index_in(words.flatten(), value_set=pa.array(list(self._ids)))
+        if symbols.null_count:  # no symbol, which is refused by name, or a space too many
+            return flattened(self.encode_batch(texts.to_pylist()))
+        return Flat(
+            symbols.to_numpy().astype(np.int32) + NUM_SPECIAL, pc.list_value_length(words).to_numpy().astype(np.int32)
+        )
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(str(i - NUM_SPECIAL) for i in sequence if i >= NUM_SPECIAL) for sequence in ids]
