@@ -87,12 +87,8 @@ def sides(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], dict[str
     for kind, size, how in plan:
         name = f"{size} {how}"
         if not arguments.only or name in arguments.only:
-            options = {
-                "size": size,
-                "how": how,
-                "device": arguments.device,
-                "max_tokens": arguments.max_tokens or SIZES[size].max_tokens,
-            }
+            tokens = arguments.max_tokens or SIZES[size].max_tokens
+            options = {"size": size, "how": how, "device": arguments.device, "max_tokens": tokens}
             chosen[kind][name] = [__file__, "--child", ("train", "decode")[kind], json.dumps(options)]
     if arguments.only and not any(chosen):
         sys.exit(f"--only: none of {', '.join(f'{size} {how}' for _, size, how in plan)}")
