@@ -4,7 +4,8 @@
 
 A step is forward and backward pass, clipping and Adam on random ids, without padding. The theoretical line is the
 operations of its matrix products, those of attention included, at the speed of a product of 2048 x 2048 matrices,
-measured in the same run. Processes train the 4+4 layer model through `train.py`; their line is the speed of one.
+measured beside each step: the median. Processes train the 4+4 layer model through `train.py`; their line is the
+speed of one.
 """
 
 import argparse
@@ -106,10 +107,11 @@ def measured(name: str, step: Step) -> dict[str, float]:
         "seconds": statistics.median(times),
         "least": min(times),
         "most": max(times),
-        "theory": step.operations / peak,
+        "operations": step.operations,
+        "peak": peak,
         "others": watch.others or 0.0,
     }
-    of_peak = 100 * point["theory"] / point["seconds"]
+    of_peak = 100 * point["operations"] / point["seconds"] / peak
     print(f"{name} {point['value']:6}: {1000 * point['seconds']:8.1f} ms, {of_peak:3.0f} % of peak", flush=True)
     return point
 
@@ -130,12 +132,13 @@ def draw(found: dict[str, list[dict[str, float]]], file: Path) -> None:
 
     figure = Figure(figsize=(15, 3.2), layout="constrained")
     *panels, last = figure.subplots(1, len(CURVES) + 1)
+    peak = statistics.median(point["peak"] for name in CURVES for point in found[name])
     for panel, (name, (label, _)) in zip(panels, CURVES.items(), strict=True):
         points = found[name]
         x, seconds = ([point[key] for point in points] for key in ("value", "seconds"))
         spread = [[p["seconds"] - p["least"] for p in points], [p["most"] - p["seconds"] for p in points]]
         panel.errorbar(x, seconds, yerr=spread, marker="o", capsize=3, label="measured")
-        panel.plot(x, [point["theory"] for point in points], "--", color="gray", label="operations at peak")
+        panel.plot(x, [point["operations"] / peak for point in points], "--", color="gray", label="operations at peak")
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.set_xlabel(label)

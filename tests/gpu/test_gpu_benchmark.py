@@ -27,6 +27,7 @@ def numbers(output: Path, *arguments: str) -> list[float]:
     return [value for value in found if isinstance(value, float | int)]
 
 
+@pytest.mark.slow
 def test_a_short_run_on_a_cpu_measures_every_number(tmp_path: Path) -> None:
     found = numbers(tmp_path / "gpu", "--device", "cpu", "--tiny", "--only", "tiny bf16", "tiny greedy")
     assert len(found) >= 10

@@ -184,7 +184,7 @@ class _Trial:
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = self._loss(rows, width)
         del loss
-        return resident + sum(kept.values()) + 2 * max(kept.values())  # gradients of the largest: logits, or attention
+        return resident + sum(kept.values()) + 2 * max(kept.values())  # gradients of the largest
 
     def _loss(self, rows: int, width: int) -> torch.Tensor:
         """The loss of a micro-batch without padding."""
