@@ -4,6 +4,7 @@ Run as a script by `forked.py`. A forked process is a user's one in all that a c
 `PYTHONHASHSEED` and other variables of the start long ago.
 """
 
+import atexit
 import builtins
 import gc
 import importlib
@@ -136,4 +137,10 @@ if __name__ == "__main__":
     main = become(*serve(control), imported)
     with open(sys.argv[0], "rb") as file:
         code = compile(file.read(), sys.argv[0], "exec")
-    exec(code, vars(main))
+    try:
+        exec(code, vars(main))
+    except KeyboardInterrupt:  # torch._dynamo, once imported, makes Python forget at exit that it was interrupted
+        sys.excepthook(*sys.exc_info())
+        atexit._run_exitfuncs()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
