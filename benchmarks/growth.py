@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from measuring import QUIET, Watch, gemm_peak
-from workload import logged_rates, text_files
+from workload import logged_rates, mean_loss, text_files, update
 
 from crosslight.build import build_objective, make, plain
 from crosslight.config.compose import compose
@@ -48,16 +49,13 @@ class Step:
         torch.manual_seed(1)
         config = plain(compose(["model=small", f"model.d_model={self.d_model}", f"model.d_ff={2 * self.d_model}"]))
         model = make(config["model"], source_vocab_size=self.vocab, target_vocab_size=self.vocab, pad_id=0).train()
-        objective, optimizer = build_objective(config, pad_id=0), make(config["optimizer"])(model.parameters())
+        loss = mean_loss(build_objective(config, pad_id=0), model)
+        optimizer = make(config["optimizer"])(model.parameters())
         times = []
         for _ in range(repeats + 2):
             batch = next(self._batches())
             start = time.perf_counter()
-            optimizer.zero_grad()
-            loss = objective(model, batch)
-            (loss.total / loss.count).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            update(model, optimizer, partial(loss, batch))
             times.append(time.perf_counter() - start)
         return times[2:]
 

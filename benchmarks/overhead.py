@@ -12,16 +12,16 @@ import copy
 import statistics
 import tempfile
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from measuring import Watch, report
 from rivals import ARCHITECTURES
-from workload import text_files, windows
+from workload import mean_loss, text_files, update, windows
 
 EVERY = {"copy": 25, "tiny": 5}
 
@@ -35,7 +35,8 @@ class Alternating(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task: Any = pl_module
-        self.model, self.objective = copy.deepcopy(task.model), task.objective
+        self.model = copy.deepcopy(task.model)
+        self.loss = mean_loss(task.objective, self.model)
         self.optimizer = self.make_optimizer(self.model.parameters())
         self._start = time.perf_counter()
 
@@ -46,11 +47,7 @@ class Alternating(Callback):
             return
         middle = time.perf_counter()
         for (bare,) in islice(self.batches, self.every):
-            self.optimizer.zero_grad()
-            loss = self.objective(self.model, bare)
-            (loss.total / loss.count).backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimizer.step()
+            update(self.model, self.optimizer, partial(self.loss, bare))
         end = time.perf_counter()
         for side, seconds in (("crosslight", middle - self._start), ("bare", end - middle)):
             self.seconds[side].append(seconds / self.every)

@@ -16,12 +16,13 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from measuring import Watch, gemm_peak, interleaved, medians, report, tell
 from rivals import ARCHITECTURES, RIVALS
-from workload import logged_rates, text_files, windows
+from workload import logged_rates, mean_loss, text_files, update, windows
 
 UPDATES = {"tiny": (5, 10), "base": (3, 4), "copy": (6, 50)}
 
@@ -114,12 +115,7 @@ def rival_side(side: str, options: dict[str, Any]) -> None:
     pad = tokenizers.source.pad_id
     if side == "bare":
         model = build_model(config, tokenizers).train()
-        objective = build_objective(config, pad_id=pad)
-
-        def loss(batch: Any) -> torch.Tensor:
-            found = objective(model, batch)
-            return found.total / found.count
-
+        loss = mean_loss(build_objective(config, pad_id=pad), model)
     else:
         shape = ARCHITECTURES[options["arch"]]
         model, loss = RIVALS[side](
@@ -127,17 +123,17 @@ def rival_side(side: str, options: dict[str, Any]) -> None:
         )
     optimizer = make(config["optimizer"])(model.parameters())
     half = options["precision"] == "bf16"
+
+    def cast(batch: Any) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext():
+            return loss(batch)
+
     rates, tokens, source = [], 0, 0
     with Watch() as watch:
         for _ in range(options["stretches"]):
             seen, start = 0, time.perf_counter()
             for (batch,) in (next(batches) for _ in range(options["every"])):
-                optimizer.zero_grad()
-                with torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext():
-                    value = loss(batch)
-                value.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+                update(model, optimizer, partial(cast, batch))
                 seen += int((batch.target_out != pad).sum())
                 source += int((batch.source != pad).sum())
             rates.append(seen / (time.perf_counter() - start))

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,26 @@ def logged_rates(options: dict[str, Any]) -> list[float]:
         events.Reload()
         logged = events.Scalars("train/target_tokens_per_second")
     return [event.value for event in logged if event.step % options["every"] == 0]
+
+
+def mean_loss(objective: Any, model: Any) -> Callable[[Any], Any]:
+    """Our loss of a batch, a target token."""
+
+    def loss(batch: Any) -> Any:
+        found = objective(model, batch)
+        return found.total / found.count
+
+    return loss
+
+
+def update(model: Any, optimizer: Any, loss: Callable[[], Any]) -> None:
+    """A plain loop's update: forward, backward, clip, step."""
+    from torch.nn.utils import clip_grad_norm_
+
+    optimizer.zero_grad()
+    loss().backward()
+    clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
 
 
 def windows(options: dict[str, Any]) -> tuple[Any, Any, Iterator[Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 import ctranslate2
 import pytest
 import torch
-import yaml
 from texts import numbers
+from untrained import untrained_run
 
 from crosslight import build
 from crosslight.config.compose import CONF, compose
@@ -20,7 +20,6 @@ from crosslight.export.ctranslate2_spec import check_expressible, pieces
 from crosslight.export.folder import NOTE, check_format, write_export
 from crosslight.inference import load_run, translate
 from crosslight.nn.feed_forward import GATED, PLAIN
-from crosslight.runs.checkpoints import save_checkpoint
 from crosslight.runs.folder import RunFolder
 
 SMALL = ["data=copy", "data.num_symbols=9", "data.num_test=4", "data.num_validation=3", "model.dropout=0.0"]
@@ -50,13 +49,7 @@ def run_folder(path: Path, *overrides: str, seed: int = 1) -> RunFolder:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
-    folder = RunFolder(path)
-    tokenizers.save(folder.tokenizer)
-    facts = {"tokenizer_sha256": tokenizers.content_hash, "config": config}
-    weights = {f"model.{key}": value for key, value in model.state_dict().items()}
-    save_checkpoint({"state_dict": weights, "crosslight": facts}, folder.best)
-    folder.config.write_text(yaml.safe_dump(config))
-    return folder
+    return untrained_run(path, config, tokenizers, model)
 
 
 def export(folder: RunFolder) -> Path:

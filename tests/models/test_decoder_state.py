@@ -8,6 +8,16 @@ import torch
 SOURCE = torch.tensor([[5, 3, 9, 2, 7], [8, 1, 4, 0, 0]])
 
 
+def in_turns(model, shared, roads):
+    """The logits along each road, a token at a time, all from one state; the roads take turns."""
+    states, found = [shared for _ in roads], [[] for _ in roads]
+    for step in range(roads[0].shape[1]):
+        for number, road in enumerate(roads):
+            logits, states[number] = model.decode(road[:, step : step + 1], states[number])
+            found[number].append(logits)
+    return [torch.cat(logits, dim=1) for logits in found]
+
+
 def test_selected_rows_go_on_as_if_each_had_run_alone(build, positions):
     model = build(positions=positions)
     state, owners, histories = model.encode(SOURCE), [0, 1], [[], []]
@@ -36,14 +46,9 @@ def test_two_decodes_from_one_state_do_not_disturb_each_other(build, positions):
     _, shared = model.decode(torch.tensor([[1, 4], [1, 4]]), shared)
     kept = [tensor.clone() for layer in shared.layers for pair in (layer.source, layer.target) for tensor in pair]
     roads = [torch.tensor([[5, 6, 7], [8, 9, 10]]), torch.tensor([[11, 2, 3], [12, 2, 4]])]
-    states, found = [shared, shared], [[], []]
-    for step in range(3):
-        for road in (0, 1):
-            logits, states[road] = model.decode(roads[road][:, step : step + 1], states[road])
-            found[road].append(logits)
-    for road in (0, 1):
-        whole = torch.cat([torch.tensor([[1, 4], [1, 4]]), roads[road]], dim=1)
-        torch.testing.assert_close(torch.cat(found[road], dim=1), model(SOURCE, whole)[:, 2:], rtol=0, atol=1e-5)
+    for road, found in zip(roads, in_turns(model, shared, roads), strict=True):
+        whole = torch.cat([torch.tensor([[1, 4], [1, 4]]), road], dim=1)
+        torch.testing.assert_close(found, model(SOURCE, whole)[:, 2:], rtol=0, atol=1e-5)
     now = [tensor for layer in shared.layers for pair in (layer.source, layer.target) for tensor in pair]
     assert shared.length == 2
     assert all(torch.equal(old, new) for old, new in zip(kept, now, strict=True))
@@ -85,14 +90,8 @@ def test_two_searches_from_one_state_do_not_disturb_each_other(build):
     _, shared = model.decode(torch.tensor([[1], [4]]), model.encode(SOURCE))
     for length in range(1, 20):  # in some of these states there is room for the next step, in others not
         roads = [torch.randint(1, 13, (2, 3)) for _ in range(2)]
-        states, found = [shared, shared], [[], []]
-        for step in range(3):
-            for road in (0, 1):
-                logits, states[road] = model.decode(roads[road][:, step : step + 1], states[road])
-                found[road].append(logits)
-        for road in (0, 1):
-            again = model.decode(roads[road], shared)[0]
-            torch.testing.assert_close(torch.cat(found[road], dim=1), again, rtol=0, atol=1e-6)
+        for road, found in zip(roads, in_turns(model, shared, roads), strict=True):
+            torch.testing.assert_close(found, model.decode(road, shared)[0], rtol=0, atol=1e-6)
         assert shared.length == length
         _, shared = model.decode(torch.randint(1, 13, (2, 1)), shared)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from texts import numbers
+from untrained import untrained_run
 
 from crosslight import build
 from crosslight.config.compose import CONF, compose
@@ -28,13 +29,7 @@ def folder(tmp_path: Path) -> RunFolder:
     tokenizers = numbers(5)
     torch.manual_seed(1)
     model = build.build_model(config, tokenizers)
-    folder = RunFolder(tmp_path / "run")
-    tokenizers.save(folder.tokenizer)
-    facts = {"tokenizer_sha256": tokenizers.content_hash, "config": config}
-    weights = {f"model.{key}": value for key, value in model.state_dict().items()}
-    save_checkpoint({"state_dict": weights, "crosslight": facts}, folder.best)
-    folder.config.write_text(yaml.safe_dump(config))
-    return folder
+    return untrained_run(tmp_path / "run", config, tokenizers, model)
 
 
 def test_the_scripts_do_their_work_without_lightning(folder: RunFolder) -> None:

@@ -15,6 +15,8 @@ from crosslight.nn.masks import Mask, Rule, causal_mask
 from crosslight.nn.positions import Positions
 from crosslight.shapes import Float, Tensor
 
+KeyValue = tuple[Float[Tensor, "batch head key head_dim"], Float[Tensor, "batch head key head_dim"]]
+
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Of torch's kernels for GPUs. Without cuDNN's, which torch 2.13 prefers on a Hopper: it makes a plan for every shape,
 some 30 ms on the host, and here each batch has another one."""
@@ -68,9 +70,6 @@ def attend(
             )
     weights = attention_weights(attention_scores(query, key, scale), mask)
     return dropped(weights, dropout) @ value
-
-
-KeyValue = tuple[Float[Tensor, "batch head key head_dim"], Float[Tensor, "batch head key head_dim"]]
 
 
 def attend_in_step(

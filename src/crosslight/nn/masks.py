@@ -50,6 +50,11 @@ def window_mask(length: int, window: int, device: torch.device | None = None) ->
     return ((position[:, None] - position).abs() <= window)[None, None]
 
 
+def additive(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+    """Zero where the mask allows, the smallest finite number where not: to be added to scores."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+
+
 def fastest(mask: Mask, like: Float[Tensor, "..."]) -> Mask:
     """The mask as attention on `like` takes it fastest, to be used by all layers: additive on a CPU, else as it is.
 
@@ -57,4 +62,4 @@ def fastest(mask: Mask, like: Float[Tensor, "..."]) -> Mask:
     """
     if mask is None or isinstance(mask, Rule) or mask.device.type != "cpu" or not mask.any(dim=-1).all():
         return mask
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(~mask, torch.finfo(like.dtype).min)
+    return additive(mask, like.dtype)

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 
 from crosslight.nn.decoder_state import DecoderState
+from crosslight.nn.masks import additive
 from crosslight.shapes import Bool, Float, Int, Tensor
 
 LANES = 16
@@ -54,16 +55,13 @@ class StepState:
         # a value of padding is zero, so that a source without any token adds nothing, as in `attention_weights`
         key = torch.stack([layer.source[0].transpose(-2, -1) for layer in state.layers])
         value = torch.stack([layer.source[1] for layer in state.layers]) * mask.transpose(-2, -1)
-        bias = torch.zeros(mask.shape, dtype=key.dtype, device=key.device)
-        bias = bias.masked_fill(~mask, torch.finfo(key.dtype).min)
-        lowest = torch.finfo(key.dtype).min
         empty = value[..., :0, :]
         pairs = [layer.target for layer in state.layers]
         seen = [pair for pair in pairs if pair is not None]
         return cls(
             functional.pad(key, (0, ahead)),
             functional.pad(value, (0, 0, 0, ahead)),
-            functional.pad(bias, (0, ahead), value=lowest),
+            additive(functional.pad(mask, (0, ahead)), key.dtype),
             torch.stack([pair[0] for pair in seen]).transpose(-2, -1) if seen else empty.transpose(-2, -1),
             torch.stack([pair[1] for pair in seen]) if seen else empty,
             Taken(state.length),
